@@ -1,4 +1,4 @@
-//! For operators: who holds what, and how to take it from them.
+//! The operator's view: locks and their holders, and ways to release them by force.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,9 @@ use crate::protocol::{FencingToken, LockKind, LockSnapshot, OwnerId};
 use crate::semaphore::PermitCount;
 use crate::watch::Watch;
 
-/// Looks at locks from outside, without holding them.
+/// Inspects, watches and releases locks from outside, without holding them.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -31,6 +33,8 @@ pub struct Admin {
 
 /// A lock that is held, as the store sees it.
 ///
+/// # Examples
+///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
 /// let client = distlock::Client::builder("memory:").label("billing-7").connect().await?;
@@ -45,18 +49,19 @@ pub struct Admin {
 pub struct LockInfo {
     /// The lock's name.
     pub name: String,
-    /// Which kind of lock it is.
+    /// The kind of lock.
     pub kind: LockKind,
-    /// Who holds it.
+    /// The lock's owners.
     pub holders: Vec<Holder>,
-    /// How long it stays taken if nobody renews it. Of readers each has its own, see [`Holder::ttl`]. `None` if it does not end by the clock: in a file, when it ends with
-    /// its holder's process and children; on a server no client of ours or Redisson's leaves such a lock.
+    /// The time until the lock expires if it is not renewed. Each reader has its own, see [`Holder::ttl`]. `None` if
+    /// the hold does not end by the clock: in a file, when it ends with its holder's process and children; on a server,
+    /// neither this library nor Redisson leaves such a lock.
     pub ttl: Option<Duration>,
-    /// The last grant's token, of a fenced lock.
+    /// The token of the last grant of a fenced lock.
     pub token: Option<FencingToken>,
-    /// Who waits in line for a fair lock, or to write, by owner: the first hundred.
+    /// The owners queued for a fair lock, or to write: the first hundred.
     pub waiting: Vec<String>,
-    /// How many permits there are, of a semaphore.
+    /// The number of permits of a semaphore.
     pub permits: Option<PermitCount>,
 }
 
@@ -64,15 +69,14 @@ pub struct LockInfo {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The owner as it stands in the store: `<client uuid>:<number>`. Of a permit that Redisson has, its id.
+    /// The owner's id in the store: `<client uuid>:<number>`. For a permit that Redisson holds, the permit's id.
     pub owner: String,
-    /// How often it holds the lock; how many permits it has, of a semaphore's.
+    /// How often the owner holds the lock; for a semaphore, how many permits it has.
     pub hold_count: u64,
-    /// How long it holds it if it does not renew it: each reader has a lease of its own, and the lock's is the longest.
-    /// `None` as with [`LockInfo::ttl`].
+    /// The time until the hold expires if it is not renewed: each reader has a lease of its own, and the lock's is the
+    /// longest. `None` as with [`LockInfo::ttl`].
     pub ttl: Option<Duration>,
-    /// What its client calls itself
-    /// ([`ClientBuilder::label`](crate::ClientBuilder::label)), if it says.
+    /// The client's label ([`ClientBuilder::label`](crate::ClientBuilder::label)), if it has one.
     pub label: Option<String>,
 }
 
@@ -81,15 +85,17 @@ impl Admin {
         Self { core }
     }
 
-    /// Who holds a lock; `None` if nobody does.
+    /// Returns a lock with its holders; `None` if it is free.
     ///
     /// # Errors
     ///
-    /// If the store cannot say, or something else lives under that name.
+    /// Any error of the store; [`Error::WrongKind`] if the key holds data that is no lock.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it only looks.
+    /// Cancel safe: the call only reads.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -104,18 +110,20 @@ impl Admin {
         Ok(seen.map(LockInfo::new))
     }
 
-    /// The held locks whose names match a pattern: `*` for any characters, `?` for one, `\` before one
-    /// that is meant as it is. Sorted by name.
+    /// Returns the held locks whose names match a pattern, sorted by name. In the pattern `*` matches any characters,
+    /// `?` matches one, and `\` escapes the next one.
     ///
-    /// Goes through the whole keyspace in small steps, and only reads; no other client is held up.
+    /// Scans the whole keyspace in small steps, and only reads; no other client is blocked.
     ///
     /// # Errors
     ///
-    /// If the store cannot say.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it only looks.
+    /// Cancel safe: the call only reads.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -128,15 +136,17 @@ impl Admin {
         self.list_with_progress(pattern, |_| {}).await
     }
 
-    /// The same as [`list`](Self::list), and calls `report` after each step: a large keyspace takes many.
+    /// Does the same as [`list`](Self::list), and calls `report` after each step: a large keyspace takes many.
     ///
     /// # Errors
     ///
-    /// If the store cannot say.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it only reads.
+    /// Cancel safe: the call only reads.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -155,18 +165,20 @@ impl Admin {
         Ok(locks.into_iter().map(LockInfo::new).collect())
     }
 
-    /// Takes a lock from whoever holds it; says whether anyone did.
+    /// Releases a lock by force, whoever holds it, and reports whether it was held.
     ///
-    /// The holder is told: ours at its next renewal at the latest, Redisson's at its unlock. Until then
-    /// it may still be at work.
+    /// The holder is notified: a client of this library at its next renewal at the latest, Redisson at its unlock.
+    /// Until then it may still be at work.
     ///
     /// # Errors
     ///
-    /// If the store does not answer, or something else lives under that name.
+    /// Any error of the store; [`Error::WrongKind`] if the key holds data that is no lock.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves open whether the lock was taken.
+    /// If the future is dropped, the lock may or may not be released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -182,21 +194,22 @@ impl Admin {
         forced.map_err(|error| Error::of(&name.into(), error))
     }
 
-    /// Gives back what exactly this owner holds; says whether it held anything.
+    /// Releases the hold of exactly this owner, and reports whether there was one.
     ///
-    /// For a hold whose guard is gone, such as one left to its lease by [`Guard::forget`](crate::Guard::forget)
-    /// in a process that has ended: who knows the owner may end it. However often the owner holds the
-    /// lock, it is free afterwards. A guard that is still there is told as by
-    /// [`force_release`](Self::force_release).
+    /// Meant for a hold whose guard is gone, such as one left to its lease by [`Guard::forget`](crate::Guard::forget)
+    /// in a process that has ended: knowing the owner is enough to release it. The lock is free afterwards, however
+    /// often the owner holds it. A guard that still exists is notified as by [`force_release`](Self::force_release).
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for a text that is no owner as [`Holder::owner`] shows them; otherwise if
-    /// the store does not answer, or something else lives under that name.
+    /// [`Error::InvalidOption`] for a text that is no owner id in the form of [`Holder::owner`]; any error of the
+    /// store; [`Error::WrongKind`] if the key holds data that is no lock.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves open whether the lock was given back.
+    /// If the future is dropped, the hold may or may not be released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -218,7 +231,9 @@ impl Admin {
         released.map_err(|error| Error::of(&name.into(), error))
     }
 
-    /// Follows the locks whose names match a pattern, as in [`list`](Self::list).
+    /// Returns a watch over the locks whose names match a pattern, as in [`list`](Self::list).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -233,17 +248,19 @@ impl Admin {
         Watch::new(self.core.clone(), pattern.into())
     }
 
-    /// Looks whether the store is fit for locks: what was found, and what to do about it.
+    /// Checks whether the store is fit for locks: returns findings, each with what to do about it.
     ///
     /// Only reads. A fact that the store does not report is a warning, not an error.
     ///
     /// # Errors
     ///
-    /// If the store cannot be reached, or does not answer in time: twice the command time-out.
+    /// An error if the store cannot be reached, or does not reply within twice the command timeout.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it only reads.
+    /// Cancel safe: the call only reads.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -258,16 +275,19 @@ impl Admin {
         findings.map_err(|error| Error::of(&"all locks".into(), error))
     }
 
-    /// The same as [`examine`](Self::examine), and acquires and releases a lock that nobody else has the name of: on the
-    /// server, on each master of a cluster, or in the file. On a server it also sets a label that ends within a second.
+    /// Does the same as [`examine`](Self::examine), and also acquires and releases a lock with a name that no other
+    /// client uses: on the server, on each master of a cluster, or in the file. On a server it also sets a label that
+    /// expires within a second.
     ///
     /// # Errors
     ///
-    /// As [`examine`](Self::examine). A lock that could not be acquired is a finding, not an error.
+    /// The errors of [`examine`](Self::examine). A lock that could not be acquired is a finding, not an error.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await; what was written ends by itself within a second.
+    /// Cancel safe: everything that was written expires within a second.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

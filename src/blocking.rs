@@ -1,8 +1,8 @@
-//! The same words without `async`.
+//! The blocking API: the same types and methods without `async`.
 //!
-//! One core, not a second copy: calls are carried out by a runtime with a worker thread of its own, so
-//! that leases are renewed while the caller computes. It may be used anywhere, also inside an async
-//! runtime, where it blocks the thread it is called on but does not panic.
+//! It shares its implementation with the async API: calls run on a runtime with a worker thread of its own, so that
+//! leases are renewed while the caller computes. It may be used anywhere, also inside an async runtime, where it blocks
+//! the calling thread but does not panic.
 //!
 //! ```
 //! # fn main() -> Result<(), distlock::Error> {
@@ -51,7 +51,9 @@ pub use self::watch::Watch;
 use self::worker::Worker;
 use crate::{Error, Fair, Fenced, Held, Lease, Owner, Plain, RunError, Simple, Wait};
 
-/// [`crate::Client`] without `async`.
+/// The blocking version of [`crate::Client`].
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), distlock::Error> {
@@ -66,11 +68,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// As [`crate::Client::connect`].
+    /// Connects to a store. See [`crate::Client::connect`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Client::connect`].
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::connect_with(crate::Client::builder(url))
     }
@@ -79,7 +81,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`crate::ClientBuilder::connect`].
+    /// The errors of [`crate::ClientBuilder::connect`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), distlock::Error> {
@@ -91,7 +95,8 @@ impl Client {
     /// ```
     pub fn connect_with(builder: crate::ClientBuilder) -> Result<Self, Error> {
         let worker = Arc::new(Worker::start()?);
-        // The events of a client go to the subscriber that is current here, not where it connects.
+        // The client's events go to the subscriber that is current for the caller, not for the worker thread that
+        // connects.
         let subscriber = dispatcher::get_default(Clone::clone);
         let client = match subscriber.is::<NoSubscriber>() {
             true => worker.run(builder.connect())??,
@@ -100,7 +105,7 @@ impl Client {
         Ok(Self { client, worker })
     }
 
-    /// As [`crate::Client::lock`].
+    /// Returns the plain lock of this name, reentrant by owner. See [`crate::Client::lock`].
     pub fn lock(&self, name: impl Into<Arc<str>>) -> Lock {
         Lock {
             lock: self.client.lock(name),
@@ -108,7 +113,8 @@ impl Client {
         }
     }
 
-    /// As [`crate::Client::fair_lock`].
+    /// Returns the fair lock of this name: first come, first served, across processes and languages. See
+    /// [`crate::Client::fair_lock`].
     pub fn fair_lock(&self, name: impl Into<Arc<str>>) -> Lock<Fair> {
         Lock {
             lock: self.client.fair_lock(name),
@@ -116,7 +122,7 @@ impl Client {
         }
     }
 
-    /// As [`crate::Client::fenced_lock`].
+    /// Returns the fenced lock of this name. See [`crate::Client::fenced_lock`].
     pub fn fenced_lock(&self, name: impl Into<Arc<str>>) -> Lock<Fenced> {
         Lock {
             lock: self.client.fenced_lock(name),
@@ -124,7 +130,7 @@ impl Client {
         }
     }
 
-    /// As [`crate::Client::rw_lock`].
+    /// Returns the read/write lock of this name: many readers, or one writer. See [`crate::Client::rw_lock`].
     pub fn rw_lock(&self, name: impl Into<Arc<str>>) -> RwLock {
         RwLock {
             lock: self.client.rw_lock(name),
@@ -132,7 +138,8 @@ impl Client {
         }
     }
 
-    /// As [`crate::Client::semaphore`].
+    /// Returns the semaphore of this name: up to N holders at once, each with its own lease. See
+    /// [`crate::Client::semaphore`].
     pub fn semaphore(&self, name: impl Into<Arc<str>>) -> Semaphore {
         Semaphore {
             semaphore: self.client.semaphore(name),
@@ -140,7 +147,8 @@ impl Client {
         }
     }
 
-    /// As [`crate::Client::simple_lock`].
+    /// Returns the simple lock of this name: one value with a time to live, the format of redsync, redis-py, node-redlock
+    /// and rslock. See [`crate::Client::simple_lock`].
     pub fn simple_lock(&self, name: impl Into<Arc<str>>) -> Lock<Simple> {
         Lock {
             lock: self.client.simple_lock(name),
@@ -148,7 +156,8 @@ impl Client {
         }
     }
 
-    /// As [`crate::Client::counting_semaphore`].
+    /// Returns the counting semaphore of this name: its permits have no owner and no lease. See
+    /// [`crate::Client::counting_semaphore`].
     pub fn counting_semaphore(&self, name: impl Into<Arc<str>>) -> CountingSemaphore {
         CountingSemaphore {
             semaphore: self.client.counting_semaphore(name),
@@ -156,7 +165,7 @@ impl Client {
         }
     }
 
-    /// As [`crate::Client::latch`].
+    /// Returns the latch of this name, which opens when it has been counted down to zero. See [`crate::Client::latch`].
     pub fn latch(&self, name: impl Into<Arc<str>>) -> Latch {
         Latch {
             latch: self.client.latch(name),
@@ -164,13 +173,15 @@ impl Client {
         }
     }
 
-    /// As [`crate::Client::new_owner`].
+    /// Returns a new [`Owner`], which can hold a lock more than once. See [`crate::Client::new_owner`].
     pub fn new_owner(&self) -> Owner {
         self.client.new_owner()
     }
 
-    /// The calling thread's own owner, the same at every call: with it a thread can lock again what it
-    /// holds, as in Java.
+    /// Returns the calling thread's own owner, the same at every call: with it a thread can acquire a lock again that
+    /// it holds, as in Java.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), distlock::Error> {
@@ -182,28 +193,31 @@ impl Client {
         owners::of_this_thread(&self.worker, || self.client.new_owner())
     }
 
-    /// As [`crate::Client::set_label`].
+    /// Changes this client's label. See [`crate::Client::set_label`].
     pub fn set_label(&self, label: impl Into<String>) {
         self.client.set_label(label);
     }
 
-    /// As [`crate::Client::admin`].
+    /// Returns the operator's view of the store: all locks and their holders. See [`crate::Client::admin`].
     pub fn admin(&self) -> Admin {
         Admin::new(self.client.admin(), self.worker.clone())
     }
 
-    /// As [`crate::Client::close`].
+    /// Closes the client: releases its holds, fails its waiters and finishes requests in flight. See
+    /// [`crate::Client::close`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Client::close`].
     pub fn close(&self) -> Result<(), Error> {
         let client = self.client.clone();
         self.worker.run(async move { client.close().await })?
     }
 }
 
-/// [`crate::Lock`] without `async`.
+/// The blocking version of [`crate::Lock`].
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), distlock::Error> {
@@ -219,73 +233,78 @@ pub struct Lock<K = Plain> {
 }
 
 impl<K: 'static> Lock<K> {
-    /// As [`crate::Lock::with_lease`].
+    /// Sets how long the lock stays held if it is not released. See [`crate::Lock::with_lease`].
     #[must_use]
     pub fn with_lease(self, lease: Lease) -> Self {
         self.with(|lock| lock.with_lease(lease))
     }
 
-    /// As [`crate::Lock::with_owner`].
+    /// Acquires for this owner, which can hold the lock more than once. See [`crate::Lock::with_owner`].
     #[must_use]
     pub fn with_owner(self, owner: &Owner) -> Self {
         self.with(|lock| lock.with_owner(owner))
     }
 
-    /// As [`crate::Lock::with_wait`].
+    /// Sets how a waiter learns that the lock may be free. See [`crate::Lock::with_wait`].
     #[must_use]
     pub fn with_wait(self, wait: Wait) -> Self {
         self.with(|lock| lock.with_wait(wait))
     }
 
-    /// As [`crate::Lock::with_max_hold`].
+    /// Sets the longest time that the lock may be held: then it is released whatever its holder does, and the guard is lost
+    /// with [`LostReason::MaxHold`](crate::LostReason::MaxHold). See [`crate::Lock::with_max_hold`].
     #[must_use]
     pub fn with_max_hold(self, longest: Duration) -> Self {
         self.with(|lock| lock.with_max_hold(longest))
     }
 
-    /// As [`crate::Lock::name`].
+    /// Returns the lock's name. See [`crate::Lock::name`].
     pub fn name(&self) -> &str {
         self.lock.name()
     }
 
-    /// As [`crate::Lock::acquire`].
+    /// Acquires the lock, waiting as long as it takes. See [`crate::Lock::acquire`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Lock::acquire`].
     pub fn acquire(&self) -> Result<Guard<K>, Error> {
         let guard = self.worker.run(self.lock.acquire())??;
         Ok(self.guard(guard))
     }
 
-    /// As [`crate::Lock::try_acquire`].
+    /// Acquires the lock if it is free now; returns `None` if another owner holds it. See [`crate::Lock::try_acquire`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Lock::try_acquire`].
     pub fn try_acquire(&self) -> Result<Option<Guard<K>>, Error> {
         let guard = self.worker.run(self.lock.try_acquire())??;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// As [`crate::Lock::acquire_timeout`].
+    /// Acquires the lock, waiting for at most `wait`, including the time to connect; returns `None` if another owner still
+    /// holds it then. See [`crate::Lock::acquire_timeout`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Lock::acquire_timeout`].
     pub fn acquire_timeout(&self, wait: Duration) -> Result<Option<Guard<K>>, Error> {
         let guard = self.worker.run(self.lock.acquire_timeout(wait))??;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Acquires, works, releases. `Ok` means that the work ran under the lock from its beginning to its end.
+    /// Acquires the lock, does the work and releases the lock. `Ok` means that the lock was held from the beginning of
+    /// the work to its end.
     ///
-    /// A thread cannot be stopped from outside: ask the [`Held`] that the work is given, between its steps.
+    /// A thread cannot be stopped from outside: the work should check its [`Held`] between its steps.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`], and [`Error::Lost`] if it was lost before the work ended;
-    /// [`RunError::into_output`] has what the work returned.
+    /// The errors of [`Lock::acquire`], and [`Error::Lost`] if the lock was lost before the work ended;
+    /// [`RunError::into_output`] then returns the output of the work.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), distlock::Error> {

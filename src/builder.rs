@@ -1,4 +1,4 @@
-//! How a client is made.
+//! The builder of a client, with its options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,9 @@ use crate::protocol::release_on::ReleaseOn;
 #[cfg(feature = "tls")]
 mod tls;
 
-/// How a [`Client`] is made.
+/// The options of a [`Client`], and the way to connect it.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -72,7 +74,9 @@ impl ClientBuilder {
         }
     }
 
-    /// The lease of locks that choose none. Default: kept alive, thirty seconds.
+    /// Sets the lease of locks without a lease of their own. Default: kept alive, thirty seconds.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -88,7 +92,9 @@ impl ClientBuilder {
         self
     }
 
-    /// How long one request may take. Default: two seconds.
+    /// Sets the timeout of one request. Default: two seconds.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -104,8 +110,10 @@ impl ClientBuilder {
         self
     }
 
-    /// How long making a connection may take; behind sentinels, together with hearing from them where the master is. Default: two
+    /// Sets the timeout for connecting; with sentinels it includes asking them for the master's address. Default: two
     /// seconds.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -121,9 +129,10 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether it is enough that the server may be reached later: connecting succeeds all the same, and calls say what is
-    /// wrong until it is there. For the servers of a [`QuorumLock`](crate::QuorumLock), some of which may be down when a
-    /// program starts. Default: no.
+    /// Makes connecting succeed even if the server is unreachable; calls fail until it can be reached. For the servers
+    /// of a [`QuorumLock`](crate::QuorumLock), some of which may be down when a program starts. Default: no.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[cfg(feature = "redis")]
@@ -138,7 +147,9 @@ impl ClientBuilder {
         self
     }
 
-    /// When a grant counts, on a server that has replicas. Default: when the server has answered.
+    /// Sets the durability of a grant on a server with replicas. Default: [`Durability::Server`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # use std::time::Duration; use distlock::{Client, Durability};
@@ -151,14 +162,16 @@ impl ClientBuilder {
         self
     }
 
-    /// How long nothing new is granted after a server has started, or was promoted: until every lease is over that the one
-    /// before it may have promised. Default: not at all.
+    /// Sets for how long after a start or a promotion of a server no new lock is granted: until every lease that its
+    /// predecessor may have granted has expired. Default: no delay.
     ///
-    /// It is as long as the longest lease that any client uses, and the same for all of them: a client refuses a longer one.
-    /// What is held stays held, is renewed and given back meanwhile; any other lock is somebody else's until then, as far as
-    /// anybody can know: whoever tries gets none, and whoever waits goes on waiting. What this makes safe,
-    /// together with [`durability`](Self::durability), and what it does not, is told in `docs/guarantees.md`. Redisson's
-    /// clients know nothing of it.
+    /// Set it to the longest lease that any client uses, and to the same value for all of them: a client refuses a
+    /// longer lease. Locks that are held stay held, and are renewed and released during the delay. Any other lock could
+    /// still belong to another client, so `try_acquire` returns `None` and waiters go on waiting. `docs/guarantees.md`
+    /// says what this makes safe together with [`durability`](Self::durability), and what it does not. Redisson's
+    /// clients do not observe the delay.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # use std::time::Duration;
@@ -170,12 +183,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Redisson's `lockWatchdogTimeout`, where Java clients share read/write locks with this one. Default: thirty seconds,
-    /// as there.
+    /// Sets Redisson's `lockWatchdogTimeout`, if Java clients share read/write locks with this one. Default: thirty
+    /// seconds, as in Redisson.
     ///
-    /// A reader of theirs sets what is left of the whole lock to this time when it renews, however long others were
-    /// promised it. Readers of ours therefore rely on their leases for no longer than this, and ask anew three times as
-    /// often; so that nothing is lost, it must be no longer than the shortest that any Java client uses.
+    /// When a Redisson reader renews, it sets the remaining time of the whole lock to this value, even if other readers
+    /// were granted more. Readers of this client therefore rely on their leases for no longer than this, and renew
+    /// three times as often. The value must be no longer than the shortest timeout of any Java client; otherwise locks
+    /// can be lost.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -191,7 +207,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Goes before every lock's name in the store, as Redisson's `NameMapper` may do. Default: nothing.
+    /// Sets the prefix of every lock's name in the store, as Redisson's `NameMapper` can. Default: none.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -207,9 +225,11 @@ impl ClientBuilder {
         self
     }
 
-    /// What this client calls itself when others, with the same key prefix, look who holds a lock.
-    /// Default: nothing. Goes when the client is closed, but stays for a lock that was left to its
-    /// lease ([`Guard::forget`](crate::Guard::forget)).
+    /// Sets the label of this client: it is shown as [`Holder::label`](crate::Holder::label) to clients with the same
+    /// key prefix. Default: none. The label is removed when the client is closed, but stays for a lock that was left to
+    /// its lease ([`Guard::forget`](crate::Guard::forget)).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -225,8 +245,10 @@ impl ClientBuilder {
         self
     }
 
-    /// How often in a row a lock may be passed from one waiter of this client to the next without
-    /// asking the store; 0 for never. Default: 32.
+    /// Sets how often in a row a lock may be handed off from one waiter of this client to the next without a request to
+    /// the store; 0 disables handoffs. Default: 32.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -242,7 +264,9 @@ impl ClientBuilder {
         self
     }
 
-    /// For how long after a grant by the store that may go on. Default: 100 milliseconds.
+    /// Sets for how long after a grant by the store handoffs may go on. Default: 100 milliseconds.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -258,12 +282,15 @@ impl ClientBuilder {
         self
     }
 
-    /// With what its holds end beside their leases, where the store can tell: `sqlite:`. Default: with this process.
+    /// Sets the event besides lease expiry that ends this client's holds, in stores that can detect it (`sqlite:`).
+    /// Default: the end of this process.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # use distlock::ReleaseOn;
-    /// // What a child works on stays locked until it has ended, whatever becomes of us.
+    /// // A lock stays held until the child processes have ended, even if this process crashes.
     /// let client = distlock::Client::builder("memory:")
     ///     .release_on(ReleaseOn::Children)
     ///     .connect()
@@ -275,15 +302,17 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects.
+    /// Connects to the store.
     ///
     /// # Errors
     ///
-    /// As [`Client::connect`], and [`Error::InvalidOption`].
+    /// The errors of [`Client::connect`], and [`Error::InvalidOption`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping it closes what was opened.
+    /// Dropping the future closes everything that it opened.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -341,10 +370,10 @@ impl ClientBuilder {
     }
 }
 
-/// For this project's own tests.
+/// Options for this project's own tests.
 #[cfg(feature = "simulation")]
 impl ClientBuilder {
-    /// The machine that the client runs on, with its network and its clock.
+    /// Sets the simulated machine that the client runs on, with its network and its clock.
     #[doc(hidden)]
     pub fn simulated(mut self, machine: Arc<dyn crate::simulation::Host>) -> Self {
         self.machine = Some(machine);
@@ -352,7 +381,7 @@ impl ClientBuilder {
     }
 }
 
-/// Never the password in the address, nor a key.
+/// Prints neither the password in the url nor a key.
 impl std::fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClientBuilder")

@@ -1,4 +1,4 @@
-//! The connection to a store that everything begins with.
+//! The client: the connection to a store, from which all locks are made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,18 @@ use crate::protocol::Kind;
 use crate::rw_lock::RwLock;
 use crate::semaphore::Semaphore;
 
-/// How long [`Client::close`] waits for the store.
+/// Upper bound for the wait of [`Client::close`] for the store.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// A store, and this process's part in it. Cheap to clone; make one and share it.
+/// A connection to a store. Cheap to clone: make one per process and share it.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
 /// let client = distlock::Client::connect("memory:").await?;
 /// let guard = client.lock("invoice:42").acquire().await?;
-/// // … nobody else sends invoice 42 now …
+/// // … no other client sends invoice 42 now …
 /// guard.release().await?;
 /// client.close().await?;
 /// # Ok(()) }
@@ -41,30 +43,36 @@ impl Client {
         Self { core, lease }
     }
 
-    /// Connects to a store:
+    /// Connects to a store. The url selects it:
     ///
     /// - `redis://[user:password@]host[:port][/database]`: a Redis or Valkey server;
-    /// - `rediss://…[?ca=FILE][&cert=FILE&key=FILE]`: the same, encrypted, with the feature `tls`. The files are in PEM form: whom
-    ///   to trust in place of those whom the system trusts, and our own certificate and key for servers that ask;
+    /// - `rediss://…[?ca=FILE][&cert=FILE&key=FILE]`: the same over TLS, with the feature `tls`. The files are in PEM
+    ///   form: `ca` is the authority to trust instead of those that the system trusts; `cert` and `key` are the
+    ///   client's certificate and key, for servers that ask for them;
     /// - `redis+unix:///path/to/socket[?db=0&user=…&pass=…]`: the same through a unix socket;
-    /// - `redis-sentinel://[user:password@]host[:port],host[:port],…/master[/database][?sentinel_user=…&sentinel_pass=…]`:
-    ///   the master of that name, wherever its sentinels say it is;
-    /// - `redis-cluster://[user:password@]host[:port],host[:port],…[?pubsub=both]`: a cluster, each lock where its slot is;
-    /// - `sqlite:path/to/file`: a file that all processes of this machine share, without any server; `sqlite:`
-    ///   alone is this user's own (`~/.local/state/distlock/locks.db`), refused if the home folder is another user's. Linux only;
-    /// - `memory:`: this client's own memory, for tests. Two clients that are to exclude each other need a
-    ///   name: `memory:NAME` is shared within the process.
+    /// - `redis-sentinel://[user:password@]host[:port],…/master[/database][?sentinel_user=…&sentinel_pass=…]`:
+    ///   the master of that name, at the address that its sentinels report;
+    /// - `redis-cluster://[user:password@]host[:port],host[:port],…[?pubsub=both]`: a cluster; each lock is on the
+    ///   master of its slot;
+    /// - `sqlite:path/to/file`: a file that all processes of this machine share, without any server; `sqlite:` alone is
+    ///   the current user's own file (`~/.local/state/distlock/locks.db`) and is refused if the home folder belongs to
+    ///   another user. Linux only;
+    /// - `memory:`: this client's own memory, for tests. `memory:NAME` is shared by all clients of the process, so that
+    ///   they exclude each other.
     ///
-    /// Special characters in a password must be percent-encoded. `docs/connecting.md` has a line to copy for each way to a
-    /// server, and what to do when a certificate is refused.
+    /// Special characters in a password must be percent-encoded. `docs/connecting.md` has a url to copy for each way to
+    /// reach a server, and what to do when a certificate is refused.
     ///
     /// # Errors
     ///
-    /// If the address makes no sense, or the store cannot be reached, cannot be trusted ([`Error::Tls`]) or refuses us.
+    /// [`Error::InvalidUrl`] if the url is malformed; another error if the store cannot be reached, cannot be trusted
+    /// ([`Error::Tls`]) or refuses the client.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it closes what was opened.
+    /// Dropping the future closes everything that it opened.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -75,7 +83,9 @@ impl Client {
         Self::builder(url).connect().await
     }
 
-    /// The same with options.
+    /// Returns a builder, to connect with options.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -93,7 +103,9 @@ impl Client {
         ClientBuilder::new(url)
     }
 
-    /// The lock of this name: plain, reentrant by owner, Redisson's `RLock`.
+    /// Returns the plain lock of this name, reentrant by owner. Redisson's `RLock`.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -105,7 +117,10 @@ impl Client {
         Lock::new(self.core.clone(), name.into(), Kind::Mutex, self.lease)
     }
 
-    /// The fair lock of this name: first come, first served, across processes and languages. Redisson's `RFairLock`.
+    /// Returns the fair lock of this name: first come, first served, across processes and languages. Redisson's
+    /// `RFairLock`.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -117,8 +132,10 @@ impl Client {
         Lock::new(self.core.clone(), name.into(), Kind::Fair, self.lease)
     }
 
-    /// The fenced lock of this name: each grant has a [token](crate::Held::token) that grows, so that what you write to can
-    /// refuse a holder that comes too late. Redisson's `RFencedLock`.
+    /// Returns the fenced lock of this name. Each grant has an increasing [token](crate::Held::token), with which the
+    /// resource that you write to can reject a holder whose lock has expired. Redisson's `RFencedLock`.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -131,7 +148,9 @@ impl Client {
         Lock::new(self.core.clone(), name.into(), Kind::Fenced, self.lease)
     }
 
-    /// The read/write lock of this name: many readers, or one writer. Redisson's `RReadWriteLock`.
+    /// Returns the read/write lock of this name: many readers, or one writer. Redisson's `RReadWriteLock`.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -143,8 +162,10 @@ impl Client {
         RwLock::new(self.core.clone(), name.into(), self.lease)
     }
 
-    /// The semaphore of this name: so many may hold it at once, each with a lease of its own. Redisson's
+    /// Returns the semaphore of this name: up to N holders at once, each with its own lease. Redisson's
     /// `RPermitExpirableSemaphore`.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -157,7 +178,9 @@ impl Client {
         Semaphore::new(self.core.clone(), name.into(), self.lease)
     }
 
-    /// The semaphore of this name that only counts: permits are nobody's, and have no lease. Redisson's `RSemaphore`.
+    /// Returns the counting semaphore of this name: its permits have no owner and no lease. Redisson's `RSemaphore`.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -172,7 +195,9 @@ impl Client {
         CountingSemaphore::new(self.core.clone(), name.into())
     }
 
-    /// The latch of this name: it opens when it has been counted down to zero. Redisson's `RCountDownLatch`.
+    /// Returns the latch of this name, which opens when it has been counted down to zero. Redisson's `RCountDownLatch`.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -184,8 +209,10 @@ impl Client {
         Latch::new(self.core.clone(), name.into())
     }
 
-    /// The simple lock of this name: one value with a time to live, the format of redsync, redis-py, node-redlock
-    /// and rslock; the first three have been tried, and share it with us.
+    /// Returns the simple lock of this name: one value with a time to live, the format of redsync, redis-py,
+    /// node-redlock and rslock. Sharing a lock with the first three has been tested.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -197,7 +224,9 @@ impl Client {
         Lock::new(self.core.clone(), name.into(), Kind::Simple, self.lease)
     }
 
-    /// Somebody who may hold a lock more than once.
+    /// Returns a new [`Owner`], which can hold a lock more than once.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -210,9 +239,11 @@ impl Client {
         Owner::new(self.core.id().clone(), self.core.fresh_local_owner())
     }
 
-    /// Calls this client something else from now on; see [`ClientBuilder::label`].
+    /// Changes this client's label; see [`ClientBuilder::label`].
     ///
-    /// Others are told in the background, soon after this returns. Does nothing on a closed client.
+    /// The store is updated in the background, soon after this returns. Does nothing on a closed client.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -225,7 +256,9 @@ impl Client {
         self.core.set_label(label.into().into());
     }
 
-    /// For operators: who holds what.
+    /// Returns the operator's view of the store: all locks and their holders.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -237,20 +270,22 @@ impl Client {
         Admin::new(self.core.clone())
     }
 
-    /// Gives back what is held, fails whoever waits, finishes what is under way.
+    /// Closes the client: releases its holds, fails its waiters and finishes requests in flight.
     ///
-    /// Guards that are still alive are lost ([`LostReason::Closed`](crate::LostReason::Closed)). A call of another task that is still
-    /// under way fails, and what it asked for is undone; one whose future nobody polls any more is waited for up to a second, and is
-    /// undone when that future is dropped.
-    /// Without this, what was dropped just before the process ends may be left to its lease.
+    /// Guards that are still alive are lost ([`LostReason::Closed`](crate::LostReason::Closed)). A pending call of
+    /// another task fails, and its request is undone. A call whose future is no longer polled is waited for up to a
+    /// second, and is undone when that future is dropped. Without `close`, a guard that was dropped just before the
+    /// process ends may stay held until its lease expires.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] if the store has not heard of everything within five seconds.
+    /// [`Error::Timeout`] if the store has not confirmed everything within five seconds.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the rest to the background.
+    /// If the future is dropped, the rest is done in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

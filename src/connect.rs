@@ -1,4 +1,4 @@
-//! From a store's address to an engine.
+//! The way from a store's url to its engine.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -34,34 +34,34 @@ mod tls;
 
 pub(crate) use self::builder_tls::BuilderTls;
 
-/// Which store, and how.
+/// The store and the options that its engine needs.
 pub(crate) struct StoreConfig<'a> {
     pub(crate) url: &'a str,
     pub(crate) tls: &'a BuilderTls,
     pub(crate) prefix: Arc<str>,
     pub(crate) connect_timeout: Duration,
     pub(crate) command_timeout: Duration,
-    /// Whether it is enough that a server may be reached later.
+    /// Whether to connect even if the server cannot be reached yet.
     pub(crate) lazy_connect: bool,
-    /// When a grant counts.
+    /// The condition under which a grant counts.
     pub(crate) durability: Durability,
-    /// For how long a server that is another grants nothing new.
+    /// For how long a restarted or promoted server grants no new lock.
     pub(crate) failover_delay: Option<Duration>,
-    /// Who connects.
+    /// The id of the client that connects.
     pub(crate) client: Uuid,
-    /// With what its holds end.
+    /// The event besides lease expiry that ends the client's holds.
     pub(crate) release_on: ReleaseOn,
-    /// The machine that it runs on, if that is simulated.
+    /// The simulated machine that the client runs on, if any.
     #[cfg(feature = "simulation")]
     pub(crate) machine: Option<Arc<dyn crate::simulation::Host>>,
 }
 
-/// An engine, the clock it is used with, and where its background work runs.
+/// An engine, its clock, and the place where its background work runs.
 pub(crate) struct Connected {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Clock,
     pub(crate) background: Background,
-    /// Whether kept-alive leases run out when nobody renews them.
+    /// Whether kept-alive leases expire if they are not renewed.
     pub(crate) leases_expire: bool,
     /// Whether other libraries may hold the same locks.
     pub(crate) is_shared_with_redisson: bool,
@@ -113,7 +113,7 @@ impl StoreConfig<'_> {
         }
     }
 
-    /// A store of the client's own, or one that all clients of the process share by name.
+    /// Returns a store of the client's own, or the one of this name, which all clients of the process share.
     fn memory(&self, name: &str, runtime: Handle) -> Connected {
         type NamedStores = HashMap<String, (Weak<MemoryStore>, runtime::Id)>;
         static NAMED_STORES: LazyLock<Mutex<NamedStores>> = LazyLock::new(Mutex::default);
@@ -146,7 +146,7 @@ impl StoreConfig<'_> {
         }
     }
 
-    /// A thread for what must go on while the caller's runtime is busy.
+    /// Returns a thread for work that must go on while the caller's runtime is busy.
     #[cfg(any(feature = "redis", feature = "sqlite"))]
     fn background(&self) -> Result<Background, Error> {
         #[cfg(feature = "simulation")]
@@ -159,7 +159,7 @@ impl StoreConfig<'_> {
         })
     }
 
-    /// Options that mean nothing here are not to be relied on.
+    /// Rejects options without an effect on this store: the caller would rely on them.
     fn reject_replication_options(&self, scheme: &str) -> Result<(), Error> {
         let option = match (self.durability, self.failover_delay) {
             (Durability::Server, None) => return Ok(()),
@@ -178,10 +178,10 @@ impl StoreConfig<'_> {
     }
 }
 
-/// Each with its port, if it has one.
+/// The hosts of a url, each with its port, if it has one.
 type HostPorts = Vec<(String, Option<u16>)>;
 
-/// An address, and its hosts where it may have several.
+/// Parses a url, and its list of hosts for a scheme that allows several.
 fn parse_url(url: &str) -> Result<(Url, HostPorts), url::ParseError> {
     if is_multi_host(url) {
         let Hosts { url, all, .. } = Hosts::parse(url)?;
@@ -207,12 +207,12 @@ const SCHEMES: [&str; 7] = [
     "sqlite",
 ];
 
-/// Their paths are the number of a database.
+/// Schemes whose path is the number of a database.
 const DATABASE_SCHEMES: [&str; 3] = ["redis", "rediss", "redis-cluster"];
 
 const MULTI_HOST_SCHEMES: [&str; 2] = ["redis-cluster://", "redis-sentinel://"];
 
-/// The address without anything that may be a password, also where it makes no sense as an address.
+/// Returns the url without anything that may be a password, also if it is malformed.
 pub(crate) fn masked(url: &str) -> String {
     let scheme = url.split(':').next().filter(|_| url.contains(':'));
     let scheme = scheme.filter(|scheme| {
@@ -224,16 +224,16 @@ pub(crate) fn masked(url: &str) -> String {
     let Ok((parsed, _)) = parse_url(url) else {
         return nothing();
     };
-    // Of what no scheme of ours explains, anything may be a password.
+    // In a url of an unknown scheme every part may be a password.
     if !SCHEMES.contains(&parsed.scheme()) {
         return nothing();
     }
-    // Where a number belongs, there is perhaps the rest of a password whose host was forgotten.
+    // In place of the database number there may be the rest of a password, if the host was forgotten.
     let is_number = |path: &str| path.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'/'));
     if DATABASE_SCHEMES.contains(&parsed.scheme()) && !is_number(parsed.path()) {
         return nothing();
     }
-    // A password with a `/`, `?` or `#` in it that nobody encoded ends up behind the host.
+    // An unencoded `/`, `?` or `#` in a password ends the authority early, so that the rest of the password follows it.
     let rest_of_url = url
         .split_once("://")
         .map_or(url, |(_, rest_of_url)| rest_of_url);
@@ -302,7 +302,7 @@ mod tests {
             ("redis-sentinel://u:p@se?cret@h,i/m", "redis-sentinel:***"),
             ("redis-sentinel:u:secret@h,i/m", "redis-sentinel:***"),
             ("redis-sentinel://u:/secret@h/0", "redis-sentinel:***"),
-            // The url crate takes `\` for `/` in some schemes.
+            // The url crate treats `\` as `/` in some schemes.
             (r"https://u:1\secret@h/0", "https:***"),
             (r"https:\\u:1\secret@h/0", "https:***"),
             ("mongodb:secret", "mongodb:***"),

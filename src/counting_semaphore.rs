@@ -1,4 +1,4 @@
-//! The semaphore that only counts.
+//! The counting semaphore: permits without owners and leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,13 @@ use crate::lock::check_name;
 use crate::protocol::number::MAX_COUNTER;
 use crate::protocol::{CounterOp, Kind, Subject};
 
-/// A number of permits that are taken and given back. Redisson's `RSemaphore`.
+/// A number of permits that clients acquire and release. Redisson's `RSemaphore`.
 ///
-/// It only counts: who has permits is not known, and those of a process that dies are never given back by anybody else. Where
-/// that matters, use [`Client::semaphore`](crate::Client::semaphore), whose permits have a guard and a lease. Permits may be
-/// given back by somebody else than who took them, and more of them than were taken.
+/// It only counts: it does not know the holders of its permits, and the permits of a crashed process are never released
+/// automatically. Where that matters, use [`Client::semaphore`](crate::Client::semaphore), whose permits have a guard
+/// and a lease. Any client may release permits that another one acquired, and may release more than were acquired.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -39,15 +41,17 @@ impl CountingSemaphore {
         Self { core, subject }
     }
 
-    /// Says how many permits there are, if nobody has; says whether it was done. Until then there are none.
+    /// Sets the number of permits unless it has been set before, and reports whether it did. Until then there are none.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release), but doing it again is harmless.
+    /// The errors of [`release`](Self::release), but here a repetition is harmless.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it was done once, or it was not, or it will be once.
+    /// If the future is dropped, the change has been made once, has not been made, or will still be made once.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -61,15 +65,17 @@ impl CountingSemaphore {
         Ok(self.update(set).await?.before.is_none())
     }
 
-    /// Lets there be so many permits to be had from now on, however many there were and whoever has some.
+    /// Sets the number of available permits, whatever it was and however many are in use.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release).
+    /// The errors of [`release`](Self::release).
     ///
     /// # Cancel safety
     ///
-    /// As [`try_set`](Self::try_set).
+    /// Same as [`try_set`](Self::try_set).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -84,16 +90,18 @@ impl CountingSemaphore {
             .map(drop)
     }
 
-    /// How many permits can be had now; none, if nobody has said. Fewer than none, if some were
-    /// [taken away](Self::add) that are out.
+    /// Returns the number of available permits: zero if it was never set, negative if permits in use were
+    /// [removed](Self::add).
     ///
     /// # Errors
     ///
-    /// If the store cannot say, or something else lives under that name.
+    /// Any error of the store; [`Error::WrongKind`] if the key holds other data.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it only looks.
+    /// Cancel safe: the call only reads.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -107,21 +115,22 @@ impl CountingSemaphore {
         Ok(there.unwrap_or(0))
     }
 
-    /// Takes so many permits, all or none, and waits for them as long as it takes. They are yours to
-    /// [give back](Self::release).
+    /// Acquires N permits, all or none, waiting as long as it takes. The caller has to [release](Self::release) them.
     ///
-    /// Who waits for several is not starved by clients of this library that want fewer: they wait behind it. Redisson's do
-    /// not know of it. A message tells of permits that were given back; they are asked for every two seconds all the same,
-    /// so that a lost one costs no more than that.
+    /// A waiter for several permits is not starved by clients of this library that want fewer: they wait behind it.
+    /// Redisson's clients do not know of it. The store notifies waiters when permits are released; they also poll every
+    /// two seconds, so that a lost notification costs no more than that.
     ///
     /// # Errors
     ///
-    /// If the store refuses, or cannot be reached when it is first asked; an outage later on is waited out. No permits were
-    /// taken then, or they are given back in the background.
+    /// Any error of the store at the first request; a later outage is waited out. In case of an error no permits were
+    /// acquired, or they are released in the background.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: no permits were taken then, or they are given back in the background.
+    /// Cancel safe at every await: no permits were acquired, or they are released in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -141,15 +150,17 @@ impl CountingSemaphore {
         }
     }
 
-    /// The same without waiting; says whether there were enough.
+    /// Acquires N permits if they are available now, and reports whether it did.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// The errors of [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -165,15 +176,18 @@ impl CountingSemaphore {
         async move { semaphore.take(permits, WaitLimit::TryOnce).await }
     }
 
-    /// The same for at most so long, everything included; says whether there were enough.
+    /// Acquires N permits, waiting for at most `wait`, everything included, and reports whether it did.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); [`Error::Timeout`] if the store could not be asked any more when time was over.
+    /// The errors of [`acquire`](Self::acquire); [`Error::Timeout`] if the store could not be asked any more when the
+    /// time had passed.
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire).
+    /// Same as [`acquire`](Self::acquire).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -192,22 +206,25 @@ impl CountingSemaphore {
         async move { semaphore.take(permits, WaitLimit::timeout(wait)).await }
     }
 
-    /// Gives so many permits back. Where nobody has said how many there are, there are so many then.
+    /// Releases N permits. If the number of permits was never set, N are available afterwards.
     ///
-    /// They are given back once, however often that has to be asked for because an answer was lost.
+    /// The permits are released once, however often the request has to be retried because a reply was lost.
     ///
     /// # Errors
     ///
-    /// If the store refuses or cannot be reached, or there would be more than 2⁵³ − 1. It is asked again for as long as a
-    /// [command may take](crate::ClientBuilder::command_timeout), and once more if no answer came in that time.
+    /// Any error of the store; [`Error::InvalidOption`] if there would be more than 2⁵³ − 1 permits. The request is
+    /// retried for the [command timeout](crate::ClientBuilder::command_timeout), and once more if no reply came in that
+    /// time.
     ///
-    /// [`Error::Timeout`] means that the store was asked and has not answered: they were given back once, or not at all, or
-    /// still will be, once, before anything that this client asks of the semaphore from now on. To ask again then may give
-    /// them back twice. [`Error::Unavailable`] means that nothing was done.
+    /// [`Error::Timeout`] means that the store has not replied: the permits were released once, or not at all, or will
+    /// still be released once, before any later request of this client to the semaphore. Another call may then release
+    /// them a second time. [`Error::Unavailable`] means that nothing was done.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it was done once, or it was not, or it will be once.
+    /// If the future is dropped, the change has been made once, has not been made, or will still be made once.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -221,15 +238,18 @@ impl CountingSemaphore {
         self.add(i64::from(permits)).await
     }
 
-    /// Lets there be so many permits more, or fewer: perhaps fewer than none, until enough have been given back.
+    /// Adds N permits, or removes them if N is negative: the number of available permits may become negative until
+    /// enough have been released.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release).
+    /// The errors of [`release`](Self::release).
     ///
     /// # Cancel safety
     ///
-    /// As [`release`](Self::release).
+    /// Same as [`release`](Self::release).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -257,15 +277,18 @@ impl CountingSemaphore {
         Ok(())
     }
 
-    /// Takes all permits that are there; says how many. They are yours to [give back](Self::release).
+    /// Acquires all available permits, and returns how many there were. The caller has to [release](Self::release)
+    /// them.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release): after an [`Error::Timeout`] they may have been taken.
+    /// The errors of [`release`](Self::release). After [`Error::Timeout`] the permits may have been acquired.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await, but they may have been taken then, and nobody gives them back.
+    /// If the future is dropped, the permits may have been acquired, and nothing releases them.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -281,15 +304,17 @@ impl CountingSemaphore {
         Ok(before.and_then(|there| there.try_into().ok()).unwrap_or(0))
     }
 
-    /// Forgets the semaphore; says whether there was one. Who waits goes on waiting until somebody sets it anew.
+    /// Deletes the semaphore, and reports whether it existed. Waiters go on waiting until it is set anew.
     ///
     /// # Errors
     ///
-    /// As [`release`](Self::release), but doing it again is harmless.
+    /// The errors of [`release`](Self::release), but here a repetition is harmless.
     ///
     /// # Cancel safety
     ///
-    /// As [`release`](Self::release).
+    /// Same as [`release`](Self::release).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -302,7 +327,9 @@ impl CountingSemaphore {
         Ok(self.update(CounterOp::Delete).await?.before.is_some())
     }
 
-    /// The semaphore's name.
+    /// Returns the semaphore's name.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

@@ -1,4 +1,4 @@
-//! What can go wrong, in words one can act on.
+//! The errors of this crate.
 
 use std::sync::Arc;
 
@@ -12,7 +12,9 @@ mod display;
 
 use self::display::{JoinedErrors, NamePrefix, TruncatedName, why_closed, without_code};
 
-/// Trouble. Somebody else having the lock is not: that is `None`.
+/// The failure of a call. A lock that is held by another owner is no error: calls then return `None`.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -39,148 +41,149 @@ pub enum Error {
         /// Whether this process was forked from the client's; if not, the client was closed.
         forked: bool,
     },
-    /// The address needs a feature of this crate that is not compiled in.
+    /// The url needs a feature of this crate that is not compiled in.
     #[error("`{scheme}:` urls need the `{feature}` feature of this crate")]
     FeatureOff {
-        /// The address's scheme.
+        /// The url's scheme.
         scheme: String,
-        /// The feature to turn on.
+        /// The feature to enable.
         feature: &'static str,
     },
-    /// The name cannot be a lock's.
+    /// The name is not allowed for a lock.
     #[error("{}not a lock's name: {reason}", NamePrefix(Some(.name)))]
     InvalidName {
-        /// As much of it as is fit to be shown.
+        /// The name, truncated and escaped for display.
         name: Arc<str>,
-        /// Why not.
+        /// The rule that the name violates.
         reason: String,
     },
-    /// An option has a value that makes no sense.
+    /// An option has an invalid value.
     #[error("{}{option}: {reason}", NamePrefix(.name.as_ref()))]
     InvalidOption {
         /// The lock's name; `None` if the option is the client's.
         name: Option<Arc<str>>,
-        /// Which one.
+        /// The name of the option.
         option: &'static str,
-        /// Why not.
+        /// The reason why the value is invalid.
         reason: String,
     },
-    /// The store's address cannot be read.
+    /// The store's url is invalid.
     #[error("`{url}`: {reason}")]
     InvalidUrl {
-        /// The address, its password masked.
+        /// The url, with its password masked.
         url: String,
-        /// Why not.
+        /// The reason why the url is invalid.
         reason: String,
     },
-    /// The lock was held and is not any more.
+    /// The lock was held, and was lost.
     #[error("`{}` was lost: {reason}{}", TruncatedName(.name), AfterRenewal(.cause))]
     Lost {
         /// The lock's name.
         name: Arc<str>,
-        /// How.
+        /// The reason of the loss.
         reason: LostReason,
         /// The error of the last renewal, if the lease expired because renewals failed and that is known.
         cause: Option<Arc<str>>,
     },
-    /// Fewer replicas than [`Durability`](crate::Durability) asks for have acknowledged it in time. What was granted is
-    /// taken back in the background.
+    /// Fewer replicas than [`Durability`](crate::Durability) demands have acknowledged the grant in time. The grant is
+    /// undone in the background.
     #[error("`{}`: {detail}; a failover could lose it, and so it does not count", TruncatedName(.name))]
     NotReplicated {
         /// The lock's name.
         name: Arc<str>,
-        /// How many there were.
+        /// The number of acknowledgements.
         detail: String,
     },
-    /// The store has no room left for another lock.
+    /// The store has no memory left for another lock.
     #[error("`{}`: the store has no room ({detail}); raise its limit or free some", TruncatedName(.name))]
     OutOfMemory {
         /// The lock's name.
         name: Arc<str>,
-        /// What the store said.
+        /// The store's message.
         detail: String,
     },
-    /// The store's user may not do that.
+    /// The store's user lacks a permission.
     #[error("`{}`: the store refuses: {detail}", TruncatedName(.name))]
     PermissionDenied {
-        /// The lock's name, or the store's address.
+        /// The lock's name, or the store's url.
         name: Arc<str>,
-        /// What the store said; not every server names the key or command.
+        /// The store's message; not every server names the key or command.
         detail: String,
     },
-    /// Who wants to write reads, and so do others: it would wait for itself.
+    /// The owner requests the write lock while it and others hold the read lock: it would wait for itself.
     #[error("`{}` is read by this owner and by others; give that back before you ask to write, or use `try_upgrade`", TruncatedName(.name))]
     WouldDeadlock {
         /// The lock's name.
         name: Arc<str>,
     },
-    /// The guard has given the lock back.
+    /// The guard has released the lock.
     #[error("`{}` was given back", TruncatedName(.name))]
     Released {
         /// The lock's name.
         name: Arc<str>,
     },
-    /// Several locks, or one on several servers, were taken or given back at once, and several of them not cleanly.
+    /// An operation on several locks, or on one lock on several servers, failed for several of them.
     #[error("{}", JoinedErrors(.errors))]
     Several {
-        /// What went wrong with each of them.
+        /// The error of each of them.
         errors: Vec<Self>,
     },
-    /// The store is not one that can be worked with: damaged, another program's, of a version we do not know.
+    /// The store cannot be used: it is damaged, belongs to another program, or has an unknown version.
     #[error("`{}`: the store cannot be used: {detail}", TruncatedName(.name))]
     Storage {
-        /// The lock's name, or the store's address.
+        /// The lock's name, or the store's url.
         name: Arc<str>,
-        /// What is known.
+        /// The details that are known.
         detail: String,
     },
-    /// Time was over before anybody could say whether the lock is free. What was asked is taken back
-    /// in the background; but a change of a [latch](crate::Latch) or of a
-    /// [semaphore that only counts](crate::CountingSemaphore) may have been made.
+    /// The time passed before the store said whether the lock is free. The request is undone in the background; but a
+    /// change of a [latch](crate::Latch) or of a [counting semaphore](crate::CountingSemaphore) may have been made.
     #[error("`{}`: no answer from the store in time ({detail})", TruncatedName(.name))]
     Timeout {
         /// The lock's name.
         name: Arc<str>,
-        /// What was waited for.
+        /// The operation that timed out.
         detail: String,
     },
-    /// There is no connection that nobody else can read: a certificate is not in order, ours or the server's. Nothing was
-    /// sent but to a server that had shown who it is. Waiting does not mend this, so those who wait are told.
+    /// No trusted TLS connection is possible: the client's certificate, or the server's, is not valid. Nothing was sent
+    /// to a server that had not proved its identity. Waiting does not help, so waiters get this error at once.
     #[error("`{}`: no secure connection: {detail}", TruncatedName(.name))]
     Tls {
-        /// The lock's name, or the store's address.
+        /// The lock's name, or the store's url.
         name: Arc<str>,
-        /// What is wrong.
+        /// The kind of problem.
         problem: TlsProblem,
-        /// The same in words, and what to do about it.
+        /// The problem in words, and what to do about it.
         detail: String,
     },
-    /// The store cannot be reached, or is not ready. What was asked is taken back, or finished, in the
-    /// background; a change of a [latch](crate::Latch) or of a
-    /// [semaphore that only counts](crate::CountingSemaphore) was not made.
+    /// The store cannot be reached, or is not ready. The request is undone, or completed, in the background; a change
+    /// of a [latch](crate::Latch) or of a [counting semaphore](crate::CountingSemaphore) was not made.
     #[error("`{}`: the store is unavailable: {detail}", TruncatedName(.name))]
     Unavailable {
-        /// The lock's name, or the store's address.
+        /// The lock's name, or the store's url.
         name: Arc<str>,
-        /// What happened.
+        /// The details of the failure.
         detail: String,
     },
-    /// The key holds something that is no lock of this kind: another program's data, or a lock of another
-    /// kind. It is left as it is.
+    /// The key holds other data than a lock of this kind: another program's data, or a lock of another kind. The data
+    /// is left unchanged.
     #[error("`{}` is not a lock of this kind ({detail}); choose another name or a key prefix", TruncatedName(.name))]
     WrongKind {
         /// The lock's name.
         name: Arc<str>,
-        /// What the store said.
+        /// The store's message.
         detail: String,
     },
 }
 
 impl Error {
-    /// Whether the same call may well work a little later.
+    /// Returns whether the same call may succeed a little later.
     ///
-    /// To repeat it is harmless for locks and leased permits. After a [`Timeout`](Self::Timeout) of a change of a
-    /// [latch](crate::Latch) or of a [semaphore that only counts](crate::CountingSemaphore) it is not: that may have been made.
+    /// A repetition is harmless for locks and leased permits. It is not after a [`Timeout`](Self::Timeout) of a change
+    /// of a [latch](crate::Latch) or of a [counting semaphore](crate::CountingSemaphore): that change may have been
+    /// made.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # tokio_test();
@@ -221,7 +224,9 @@ impl Error {
         }
     }
 
-    /// Whether a lock that was held is not any more; of several, whether one of them is not.
+    /// Returns whether the error means that a held lock was lost; for several locks, that one of them was.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -241,9 +246,11 @@ impl Error {
         }
     }
 
-    /// Whether an error of a release shows that the lock was not held until then: it was lost, other data
-    /// has replaced it, or the store is not the one that granted it. One such error among several is enough.
-    /// A reply that did not come shows nothing.
+    /// Returns whether an error of a release shows that the lock was not held until then: it was lost, other data has
+    /// replaced it, or the store is not the one that granted it. For several locks one such error is enough. A missing
+    /// reply shows nothing.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -286,13 +293,13 @@ impl Error {
         }
     }
 
-    /// Who extends what is renewed anyway has mistaken something.
+    /// Returns the error for extending a lease that is renewed anyway: the caller has probably confused the two kinds.
     pub(crate) fn kept_alive(lock: &str) -> Self {
         let reason = "this lease is kept alive by itself; use Lease::Fixed";
         Self::invalid_option("extend", reason).about(lock)
     }
 
-    /// All of these in one; none if there are none.
+    /// Returns the only error, or all errors in one; `None` if there are none.
     pub(crate) fn gathered(mut errors: Vec<Self>) -> Option<Self> {
         match errors.len() {
             0 | 1 => errors.pop(),
@@ -300,13 +307,13 @@ impl Error {
         }
     }
 
-    /// All that went wrong at once.
+    /// Returns all errors of one operation as one.
     pub(crate) fn all_of(errors: Vec<NamedDriverError>) -> Self {
         let errors = errors.into_iter().map(Self::from).collect();
         Self::gathered(errors).unwrap_or(Self::Several { errors: Vec::new() })
     }
 
-    /// The same, where it is about an option of this lock.
+    /// Adds the lock's name to an error about an option.
     pub(crate) fn about(mut self, lock: &str) -> Self {
         if let Self::InvalidOption { name, .. } = &mut self {
             *name = Some(lock.into());
@@ -383,7 +390,9 @@ impl From<NamedDriverError> for Error {
     }
 }
 
-/// The news that a lock was lost.
+/// The loss of a lock: which one, and why.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -401,7 +410,7 @@ impl From<NamedDriverError> for Error {
 pub struct Lost {
     /// The lock's name.
     pub name: Arc<str>,
-    /// How.
+    /// The reason of the loss.
     pub reason: LostReason,
     /// The error of the last renewal, if the lease expired because renewals failed.
     pub cause: Option<Arc<str>>,
@@ -433,7 +442,7 @@ impl std::fmt::Display for Lost {
     }
 }
 
-/// Why renewals failed, behind the news of a loss.
+/// The part of a loss message that says why renewals failed.
 struct AfterRenewal<'a>(&'a Option<Arc<str>>);
 
 impl std::fmt::Display for AfterRenewal<'_> {

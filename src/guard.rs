@@ -1,4 +1,4 @@
-//! Proof that a lock is held.
+//! The guard: proof that a lock is held.
 
 use std::fmt;
 use std::ops::Deref;
@@ -15,11 +15,13 @@ use crate::lock::Plain;
 use crate::options::check_lease;
 use crate::run_error::RunError;
 
-/// A lock that is held. Dropping it gives the lock back, in the background.
+/// A lock that is held. Dropping the guard releases the lock in the background.
 ///
-/// It can say that it is no longer valid: by the clock ([`Held::is_held`], [`Held::check`]), by a signal
-/// ([`Held::lost`]), or by dropping the work done under it ([`Guard::while_held`]). Everything that only
-/// looks is in [`Held`], which a guard can be used as.
+/// A guard can report that it is no longer valid: by the clock ([`Held::is_held`], [`Held::check`]), by a signal
+/// ([`Held::lost`]), or by dropping the work done under it ([`Guard::while_held`]). All methods that only read are in
+/// [`Held`], to which a guard dereferences.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -44,7 +46,9 @@ impl<K> Guard<K> {
         }
     }
 
-    /// A view of this guard that can be cloned and passed around, but not released.
+    /// Returns a view of this guard that can be cloned and passed around, but not released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -59,25 +63,27 @@ impl<K> Guard<K> {
         self.held.clone()
     }
 
-    /// Does the work, and drops it at its next await once the lock is lost. What it returns is returned only if the lock was held
-    /// until its end, by the clock and by what the last renewal said. The store is not asked at the end:
+    /// Does the work, and drops it at its next await if the lock is lost. Returns its output only if the lock was held
+    /// until its end, by the clock and by the last renewal. The store is not asked at the end:
     /// [`release`](Self::release) does that, and [`Lock::run`](crate::Lock::run).
     ///
     /// # What cancellation cannot stop
     ///
-    /// A future is dropped where it awaits, and nowhere else. Code that computes or blocks runs until its next await. What the
-    /// work has started elsewhere (`spawn_blocking`, threads, child processes, spawned tasks) is not stopped at all: each of them
-    /// should get a [`Held`] and ask it between its steps. A request that was sent is not recalled either. Where a late
-    /// write does harm, use a [fenced lock](crate::Client::fenced_lock).
+    /// A future is dropped where it awaits, and nowhere else. Code that computes or blocks runs until its next await.
+    /// Work that was started elsewhere (`spawn_blocking`, threads, child processes, spawned tasks) is not stopped at
+    /// all: each of them should get a [`Held`] and check it between its steps. A request that was sent is not recalled
+    /// either. Where a late write does harm, use a [fenced lock](crate::Client::fenced_lock).
     ///
     /// # Errors
     ///
     /// [`Error::Lost`] if the lock was lost before the work ended. If the work ran to its end nevertheless, without an
-    /// await at which it could be dropped, [`RunError::into_output`] has what it returned.
+    /// await at which it could be dropped, [`RunError::into_output`] returns its output.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the work; the guard stays.
+    /// Dropping the future drops the work; the guard stays.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -99,16 +105,18 @@ impl<K> Guard<K> {
         until_lost(self.lost(), work, || self.check(), released).await
     }
 
-    /// Makes a fixed lease last this long from now, if it would end sooner.
+    /// Extends a fixed lease to this long from now, if it would expire sooner.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock is no longer ours; [`Error::InvalidOption`] for a lease that is kept
-    /// alive by itself.
+    /// [`Error::Lost`] if the lock is no longer held; [`Error::InvalidOption`] for a lease that is kept alive by
+    /// itself.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the lease as long as it was, or as long as asked for.
+    /// If the future is dropped, the lease is either unchanged or extended.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -133,19 +141,21 @@ impl<K> Guard<K> {
 
     /// Releases the lock and reports whether it was still held.
     ///
-    /// Dropping the guard does the same but cannot tell you. A lock with several guards of one owner is
-    /// given back with the last of them.
+    /// Dropping the guard also releases the lock, in the background, but cannot report an error. If one owner has
+    /// several guards, the lock is released with the last of them.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock was no longer held, with the reason: it expired, was removed, or another client holds it. A guard
-    /// of several permits returns this error also if some of them were
-    /// [returned by id](crate::Semaphore::release) before: the others are released.
-    /// Any other error means that the store has not answered; the release goes on in the background.
+    /// [`Error::Lost`] if the lock was no longer held, with the reason: it expired, was removed, or another client
+    /// holds it. A guard of several permits returns this error also if some of them were [released by
+    /// id](crate::Semaphore::release) before: the others are released. Any other error means that the store has not
+    /// replied; the release goes on in the background.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the release to the background.
+    /// If the future is dropped, the release completes in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -169,20 +179,21 @@ impl<K> Guard<K> {
             .map_err(|error| Error::of(&held.hold.subject.name, error))
     }
 
-    /// Releases the lock after work that was done under it; fails only if it was not held until then.
+    /// Releases the lock after work that was done under it; fails only if the lock was not held until then.
     pub(crate) async fn conclude(self) -> Result<(), Error> {
         let name = self.held.hold.subject.name.clone();
         let concluded = release::conclude(self.hold_ref).await;
         concluded.map_err(|error| Error::of(&name, error))
     }
 
-    /// Stops renewing and leaves the lock to its lease, for whoever is to find it taken after this
-    /// process has gone.
+    /// Stops renewing and leaves the lock to its lease, so that it stays held after this process has ended.
     ///
-    /// The embedded store (`sqlite:`) frees it with the process, unless its client lets holds end with their leases alone
-    /// ([`ClientBuilder::release_on`](crate::ClientBuilder::release_on)).
+    /// The embedded store (`sqlite:`) releases it with the process, unless the client's holds end with their leases
+    /// alone ([`ClientBuilder::release_on`](crate::ClientBuilder::release_on)).
     ///
-    /// Where the owner has other guards on the lock, it is given back with the last of those.
+    /// If the owner has other guards on the lock, it is released with the last of those.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

@@ -1,4 +1,4 @@
-//! What a held lock can tell, and the news when it is lost.
+//! The read-only view of a held lock, and the signal of its loss.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,7 +13,9 @@ use crate::lock::{Fenced, Plain};
 use crate::protocol::FencingToken;
 use crate::run_error::RunError;
 
-/// A view of a held lock: everything a guard can tell, nothing it can do.
+/// A view of a held lock: it can read everything that the guard can, but cannot release or extend the lock.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -37,7 +39,9 @@ impl<K> Held<K> {
         }
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -49,7 +53,9 @@ impl<K> Held<K> {
         &self.hold.subject.name
     }
 
-    /// The owner as it stands in the store: `<client uuid>:<number>`, another number for each acquisition.
+    /// Returns the owner's id in the store: `<client uuid>:<number>`, with a new number for each acquisition.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -63,7 +69,9 @@ impl<K> Held<K> {
         self.hold.owner.to_string()
     }
 
-    /// How many live guards the owner has on this lock.
+    /// Returns how many live guards the owner has on this lock.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -75,10 +83,12 @@ impl<K> Held<K> {
         self.hold.count()
     }
 
-    /// Whether the lock can be relied on now: by the clock, without asking anyone.
+    /// Returns whether the lock can be relied on now: by the clock, without a request.
     ///
-    /// Once false, never true again. True is no promise for the next instant: a process may be stopped
-    /// between this answer and what it does next.
+    /// Once false, the result is never true again. True is no promise for the next instant: the process may be stopped
+    /// between this result and its next action.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -90,11 +100,13 @@ impl<K> Held<K> {
         self.hold.is_held()
     }
 
-    /// [`Held::is_held`] for `?`.
+    /// Does the same as [`Held::is_held`], but returns an error, for use with `?`.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] with the reason; [`Error::Released`] if it was given back.
+    /// [`Error::Lost`] with the reason; [`Error::Released`] if the lock was released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -114,8 +126,10 @@ impl<K> Held<K> {
         }
     }
 
-    /// Until when the lock can be relied on if no further renewal succeeds. On the standard library's
-    /// clock, also where tokio's is paused; there, see [`remaining`](Self::remaining).
+    /// Returns the time until which the lock can be relied on if no further renewal succeeds. It is a time of the
+    /// standard library's clock, also if tokio's clock is paused; in that case use [`remaining`](Self::remaining).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -128,8 +142,10 @@ impl<K> Held<K> {
         self.hold.valid_until_instant()
     }
 
-    /// How long the lock can still be relied on if no further renewal succeeds; zero once it is lost
-    /// or given back.
+    /// Returns how long the lock can still be relied on if no further renewal succeeds; zero once it is lost or
+    /// released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -142,7 +158,10 @@ impl<K> Held<K> {
         self.hold.remaining()
     }
 
-    /// What threatens the lock while it is still valid: a renewal has failed and is being tried again.
+    /// Returns the danger to a lock that is still valid: a renewal has failed and is being retried, or the store has
+    /// changed.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -154,11 +173,13 @@ impl<K> Held<K> {
         self.hold.risk()
     }
 
-    /// Resolves when the lock is lost, with the reason, or when it is given back, with `None`.
+    /// Returns a future that resolves to the reason when the lock is lost, or to `None` when it is released.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped and asked for again; it resolves the same way for everyone.
+    /// Cancel safe: the future can be dropped and `lost` called again. All such futures resolve to the same value.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -186,7 +207,10 @@ impl<K> Held<K> {
 }
 
 impl Held<Fenced> {
-    /// Which grant this is: greater than every one before it. Guards of one owner on one hold have the same.
+    /// Returns the token of this grant, greater than that of every grant before it. Guards of one owner on one hold
+    /// have the same token.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -197,7 +221,7 @@ impl Held<Fenced> {
     /// ```
     pub fn token(&self) -> FencingToken {
         let none = FencingToken::new(0);
-        // A store that grants a fenced lock gives one.
+        // A store that grants a fenced lock always returns a token.
         self.hold.token.unwrap_or(none)
     }
 }
@@ -214,7 +238,9 @@ impl<K> fmt::Debug for Held<K> {
     }
 }
 
-/// The future of [`Held::lost`]. Clones resolve alike.
+/// The future of [`Held::lost`]. All clones resolve to the same value.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -238,8 +264,8 @@ impl Future for LostSignal {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        // By the clock at every look, not only when somebody calls: work that is raced against this must
-        // not be polled after the end.
+        // Check the clock at every poll, not only after a wakeup: work that is raced against this future must not be
+        // polled after the lease has expired.
         if let Some(reason) = this.hold.lost() {
             return Poll::Ready(Some(lost_event(&this.hold, reason)));
         }
@@ -247,7 +273,7 @@ impl Future for LostSignal {
             .wait
             .get_or_insert_with(|| Box::pin(this.hold.clone().ended()));
         let reason = std::task::ready!(wait.as_mut().poll(cx));
-        // Polled again, it looks again, and finds the same.
+        // A later poll starts again and finds the same result.
         this.wait = None;
         Poll::Ready(reason.map(|reason| lost_event(&this.hold, reason)))
     }
@@ -279,7 +305,7 @@ impl fmt::Debug for LostSignal {
     }
 }
 
-/// Does the work, and drops it when its lock is lost. What it returns counts only if the lock was held until then.
+/// Does the work, and drops it when its lock is lost. The output counts only if the lock was held until the work ended.
 pub(crate) async fn until_lost<W>(
     lost: impl Future<Output = Option<Lost>> + Send,
     work: W,
@@ -294,7 +320,7 @@ where
         biased;
         lost = lost => match lost {
             Some(lost) => Err(Error::from(lost).into()),
-            // Only the guard's owner can release it, and that is borrowed by whoever works.
+            // Only the guard's owner can release the lock, and the work borrows the guard.
             None => Err(released().into()),
         },
         // The last poll may have taken longer than the lease.

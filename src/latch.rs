@@ -1,4 +1,4 @@
-//! The latch: a count that goes down, and those who wait until it has gone.
+//! The latch: a count that goes down to zero, and clients that wait for zero.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,12 @@ use crate::lock::check_name;
 use crate::protocol::number::MAX_COUNTER;
 use crate::protocol::{CounterOp, Kind, Subject};
 
-/// Opens when it has been counted down to zero. Redisson's `RCountDownLatch`.
+/// A latch that opens when it has been counted down to zero. Redisson's `RCountDownLatch`.
 ///
-/// Somebody sets it, others count it down as they finish, and everybody who waits goes on when the last of them has. One that
-/// nobody has set, or that has been counted down, is open; it can then be set anew.
+/// One client sets the count, others count down as they finish, and all waiters continue when the count is zero. A
+/// latch that was never set, or that has been counted down, is open; it can then be set anew.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -39,15 +41,18 @@ impl Latch {
         Self { core, subject }
     }
 
-    /// Closes the latch until it has been counted down so often, if it is open; says whether it was.
+    /// Closes an open latch by setting its count, and reports whether it was open.
     ///
     /// # Errors
     ///
-    /// As [`count_down`](Self::count_down); and if the count is zero, or greater than 2⁵³ − 1.
+    /// The errors of [`count_down`](Self::count_down), and [`Error::InvalidOption`] if the count is zero, or greater
+    /// than 2⁵³ − 1.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it was done once, or it was not, or it will be once.
+    /// If the future is dropped, the change has been made once, has not been made, or will still be made once.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -66,22 +71,24 @@ impl Latch {
         Ok(before.is_none())
     }
 
-    /// Counts down by one; says how much is left. One that is open stays so.
+    /// Counts down by one, and returns the remaining count. An open latch stays open.
     ///
-    /// It counts once, however often it has to be asked for because an answer was lost.
+    /// The latch is counted down once, however often the request has to be retried because a reply was lost.
     ///
     /// # Errors
     ///
-    /// If the store refuses or cannot be reached. It is asked again for as long as a
-    /// [command may take](crate::ClientBuilder::command_timeout), and once more if no answer came in that time.
+    /// Any error of the store. The request is retried for the [command timeout](crate::ClientBuilder::command_timeout),
+    /// and once more if no reply came in that time.
     ///
-    /// [`Error::Timeout`] means that the store was asked and has not answered: it counted once, or not at all, or it still
-    /// will, once, before anything that this client asks of the latch from now on. To ask again then is to count again.
-    /// [`Error::Unavailable`] means that nothing was done.
+    /// [`Error::Timeout`] means that the store has not replied: the latch was counted down once, or not at all, or will
+    /// still be counted down once, before any later request of this client to the latch. Another call would then be
+    /// another count. [`Error::Unavailable`] means that nothing was done.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it was done once, or it was not, or it will be once.
+    /// If the future is dropped, the change has been made once, has not been made, or will still be made once.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -97,15 +104,17 @@ impl Latch {
         Ok(left(after))
     }
 
-    /// What is left to count down; zero if it is open.
+    /// Returns the remaining count; zero if the latch is open.
     ///
     /// # Errors
     ///
-    /// If the store cannot say, or something else lives under that name.
+    /// Any error of the store; [`Error::WrongKind`] if the key holds other data.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it only looks.
+    /// Cancel safe: the call only reads.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -121,17 +130,19 @@ impl Latch {
 
     /// Waits until the latch is open, as long as it takes.
     ///
-    /// A message tells when it is; it is looked at every two seconds all the same, so that a lost one costs no more than
-    /// that. Everybody who waits goes on, in every process. Whoever waits while the latch is opened and set anew at once may
-    /// see only the second.
+    /// The store notifies waiters when the latch opens; they also poll every two seconds, so that a lost notification
+    /// costs no more than that. All waiters continue, in every process. If the latch is opened and set anew at once, a
+    /// waiter may miss the first opening and wait for the second.
     ///
     /// # Errors
     ///
-    /// If the store refuses, or cannot be reached when it is first asked. An outage later on is waited out.
+    /// Any error of the store at the first request. A later outage is waited out.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: nothing is left of it.
+    /// Cancel safe: a dropped wait leaves nothing behind.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -144,15 +155,18 @@ impl Latch {
         async move { latch.wait_until(None).await.map(|_| ()) }
     }
 
-    /// The same for at most so long; says whether it is open.
+    /// Waits until the latch is open, for at most `wait`, and reports whether it is.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait); [`Error::Timeout`] if the store could not be asked any more when time was over.
+    /// The errors of [`wait`](Self::wait); [`Error::Timeout`] if the store could not be asked any more when the time
+    /// had passed.
     ///
     /// # Cancel safety
     ///
-    /// As [`wait`](Self::wait).
+    /// Same as [`wait`](Self::wait).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -170,15 +184,17 @@ impl Latch {
         async move { latch.wait_until(Some(wait)).await }
     }
 
-    /// Opens the latch whatever is left to count down, and says whether it was closed. Who waits goes on.
+    /// Opens the latch whatever its count, and reports whether it was closed. Waiters continue.
     ///
     /// # Errors
     ///
-    /// As [`count_down`](Self::count_down), but doing it again is harmless.
+    /// The errors of [`count_down`](Self::count_down), but here a repetition is harmless.
     ///
     /// # Cancel safety
     ///
-    /// As [`count_down`](Self::count_down).
+    /// Same as [`count_down`](Self::count_down).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -193,7 +209,9 @@ impl Latch {
         Ok(before.is_some())
     }
 
-    /// The latch's name.
+    /// Returns the latch's name.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -221,7 +239,7 @@ impl Latch {
     }
 }
 
-/// Below zero, where others have written it, nothing is left.
+/// Returns the remaining count. A count below zero, which another program may have written, means an open latch.
 fn left(count: Option<i64>) -> u64 {
     count.and_then(|count| count.try_into().ok()).unwrap_or(0)
 }

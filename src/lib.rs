@@ -1,5 +1,4 @@
-//! Distributed locks that tell you when you lose them, on the same Redis and in the same format as
-//! Java's Redisson.
+//! Distributed locks that tell the holder when a lock is lost, in the Redis data format of Java's Redisson.
 //!
 //! ```
 //! # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -13,31 +12,32 @@
 //!
 //! # Where to begin
 //!
-//! - [`Client`] connects to a store; [`Client::lock`] names a lock ([`Client::fair_lock`],
-//!   [`Client::fenced_lock`], [`Client::rw_lock`] and [`Client::simple_lock`] one of another kind); [`Lock::acquire`], [`Lock::try_acquire`],
-//!   [`Lock::acquire_timeout`] and [`Lock::run`] take it. [`MultiLock`] takes several, all or none; [`QuorumLock`] one
-//!   on most of several servers.
-//! - [`Guard`] is proof that it is held, and says when it is not any more: [`Held::check`],
-//!   [`Held::lost`], [`Guard::while_held`].
-//! - [`Client::semaphore`] names permits that are leased, [`Client::counting_semaphore`] such that are only counted;
-//!   [`Client::latch`] a count that others count down, for those who wait until it is zero.
-//! - [`Owner`] lets somebody hold a lock more than once.
-//! - [`Admin`] shows who holds what, [`Watch`] who takes and gives back what.
-//! - `blocking` has the same words without `async`.
+//! - [`Client`] connects to a store. [`Client::lock`] names a lock; [`Client::fair_lock`], [`Client::fenced_lock`],
+//!   [`Client::rw_lock`] and [`Client::simple_lock`] name a lock of another kind. [`Lock::acquire`],
+//!   [`Lock::try_acquire`], [`Lock::acquire_timeout`] and [`Lock::run`] acquire it. [`MultiLock`] acquires several
+//!   locks, all or none; [`QuorumLock`] acquires one lock on most of several servers.
+//! - [`Guard`] is proof that a lock is held, and reports when the lock is lost: [`Held::check`], [`Held::lost`],
+//!   [`Guard::while_held`].
+//! - [`Client::semaphore`] names a semaphore whose permits have leases; [`Client::counting_semaphore`] names one whose
+//!   permits are only counted. [`Client::latch`] names a count that clients count down while other clients wait for
+//!   zero.
+//! - [`Owner`] makes a lock reentrant: the same owner can hold it more than once.
+//! - [`Admin`] shows the locks and their holders, [`Watch`] every acquire and release as it happens.
+//! - `blocking` has the same API without `async`.
 //!
 //! # What a lock cannot do
 //!
-//! A lease ends by the clock, and a process can be stopped at any instant, also between the last look
-//! at its guard and the next write. So no lock with leases, this one included, keeps two processes from
-//! *writing* at the same time under every fault; it keeps two *valid guards* from existing while its
-//! store remembers what it granted, and tells the holder as early as can be known. What you write to can refuse the one that
-//! comes too late, by the token of a [fenced lock](Client::fenced_lock). `docs/guarantees.md` says exactly what is promised under
+//! A lease ends by the clock, and a process can be stopped at any instant, also between the last check of its guard and
+//! the next write. So no lock with leases, this one included, keeps two processes from *writing* at the same time under
+//! every fault. It keeps two *valid guards* from existing as long as its store remembers what it granted, and notifies
+//! the holder of a loss as early as possible. With a [fenced lock](Client::fenced_lock) the resource that you write to
+//! can compare tokens and reject a write that comes too late. `docs/guarantees.md` says exactly what is promised under
 //! which faults, and which test shows it.
 //!
 //! # Layout
 //!
-//! The files here are the nouns of the API. Beneath them `driver` runs, `protocol` decides, and
-//! `engine` remembers; arrows point down only.
+//! The files here are the public types. Below them, `driver` runs tasks, timers and retries, `protocol` holds the pure
+//! state machines, and `engine` has one adapter per store. Dependencies point downwards only.
 
 #![cfg_attr(
     not(all(feature = "redis", feature = "sqlite", target_os = "linux")),
@@ -106,35 +106,41 @@ pub use rw_lock::{Read, RwLock, Write};
 pub use semaphore::{Permit, PermitCount, Semaphore};
 pub use watch::{Change, Event, Watch};
 
-/// The parts below the API, for this project's own model tests. Nothing in it is stable.
+/// The layers below the API, for this project's own model tests. Nothing in this module is stable.
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals {
-    /// What remembers.
+    /// The store adapters.
     pub mod engine {
         pub use crate::engine::*;
     }
-    /// What decides.
+    /// The pure state machines.
     pub mod protocol {
         pub use crate::protocol::*;
     }
 }
 
-/// The README's examples are tests.
+/// Runs the README's examples as tests.
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// And those of the page on fencing.
+/// Runs the examples of the page on using the library.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/library.md")]
+struct UsingTheLibrary;
+
+/// Runs the examples of the page on fencing.
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../docs/fencing.md")]
 struct Fencing;
 
-/// And those of the pages on sharing a lock with others.
+/// Runs the examples of the page on sharing a lock with Redisson.
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../docs/redisson.md")]
 struct Redisson;
 
+/// Runs the examples of the page on sharing a lock with other libraries.
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../docs/simple-lock.md")]
 struct SimpleLock;

@@ -1,4 +1,4 @@
-//! A lock's name and how one wants to hold it.
+//! A lock by name, with its options, and the ways to acquire it.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,10 +17,12 @@ use crate::protocol::request::validate_name;
 use crate::protocol::{Kind, PermitRequest, Subject};
 use crate::run_error::RunError;
 
-/// A lock by name: a name, not a state. Clone it, share it, make it again.
+/// The name of a lock, with options for acquiring it. It holds no state: clone it, share it, make it again.
 ///
-/// Nobody else, in this process or any other, in Rust or in Java, holds the lock of the same name on
-/// the same store while a [`Guard`] is valid; see the guarantees for the faults under which that holds.
+/// While a [`Guard`] is valid, no other task or process, in Rust or in Java, holds the lock of the same name on the
+/// same store. `docs/guarantees.md` says under which faults that holds.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -37,38 +39,40 @@ pub struct Lock<K = Plain> {
     wait: Wait,
     owner: Option<Owner>,
     max_hold: Option<Duration>,
-    /// How many it asks for, where there are many.
+    /// The permits of a semaphore to request; one for every other kind.
     permits: PermitRequest,
     kind: PhantomData<fn() -> K>,
 }
 
-/// The plain, reentrant lock: one owner at a time. Redisson's `RLock`.
+/// The kind of the plain, reentrant lock: one owner at a time. Redisson's `RLock`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Plain;
 
-/// The plain lock with a token for each grant, which tells a late holder from the one after it. Redisson's `RFencedLock`.
+/// The kind of the fenced lock: a plain lock with an increasing token per grant. Redisson's `RFencedLock`.
 ///
-/// A holder that is stopped for longer than its lease may go on as if it still had the lock, and no lock can prevent that.
-/// What it writes to can, if every write brings its [token](crate::Held::token) along. A plain lock of the same name keeps
-/// this one out and has no tokens: use one kind for a name.
+/// A holder that is stopped for longer than its lease may go on as if it still held the lock, and no lock can prevent
+/// that. The resource that it writes to can reject the write, if every write carries its [token](crate::Held::token). A
+/// plain lock of the same name excludes this one and has no tokens: use one kind per name.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Fenced;
 
-/// The plain lock, first come, first served, across processes and languages. Redisson's `RFairLock`.
+/// The kind of the fair lock: first come, first served, across processes and languages. Redisson's `RFairLock`.
 ///
-/// Everybody who waits has a place in the store's line, and keeps it while it is there: through outages, and although
-/// others give up or die. It costs more than the plain lock, which passes between tasks of one client in memory.
+/// Every waiter has an entry in the store's queue, and keeps it as long as it waits: through outages, and although
+/// other waiters time out or crash. It costs more than the plain lock, which is handed off between tasks of one client
+/// in memory.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Fair;
 
-/// The lock of most other libraries: `SET name value NX PX lease`, and a value nobody else knows.
+/// The kind of the simple lock, the format of most other libraries: `SET name value NX PX lease`, with a value that
+/// only the holder knows.
 ///
-/// What it does not have is in the format: nobody but its own client counts how often an owner holds it, and other
-/// libraries tell nobody when they give it back. Waiters of ours hear of each other; of the others they learn by asking ten
-/// times a second.
+/// Its limits come from the format: only the owner's own client counts how often it holds the lock, and other libraries
+/// do not notify when they release it. Clients of this library notify each other; a release by another library is found
+/// by polling ten times a second.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Simple;
@@ -87,7 +91,7 @@ impl<K> Lock<K> {
         }
     }
 
-    /// So many permits of a semaphore.
+    /// Returns a lock that acquires several permits of a semaphore.
     pub(crate) fn many(
         core: Arc<Core>,
         name: Arc<str>,
@@ -100,7 +104,9 @@ impl<K> Lock<K> {
         }
     }
 
-    /// How long the lock stays taken when nobody gives it back. Without this, the client's default.
+    /// Sets how long the lock stays held if it is not released. Default: the client's default lease.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -115,14 +121,16 @@ impl<K> Lock<K> {
         self
     }
 
-    /// Acquires for this owner, who may hold the lock more than once.
+    /// Acquires for this owner, which can hold the lock more than once.
     ///
-    /// A guard that is released while the owner has others on the lock does not shorten the lease: if it had the longest, the lock
-    /// stays taken in the store for as long as that said, unless the others are released. (Redisson's read lock returns to the longest
-    /// lease of the remaining holds.)
+    /// Releasing a guard while the owner has others on the lock does not shorten the lease: if that guard had the
+    /// longest one, the lock stays held in the store until that lease expires, unless the other guards are released.
+    /// (Redisson's read lock returns to the longest lease of the remaining holds.)
     ///
-    /// Two acquisitions of one owner that are under way at the same time know nothing of each other until
-    /// one of them has the lock: a [`try_acquire`](Lock::try_acquire) may then find it busy.
+    /// Two acquisitions of one owner that are in flight at the same time do not know of each other until one of them
+    /// has the lock: a [`try_acquire`](Lock::try_acquire) may then find it busy.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -138,7 +146,9 @@ impl<K> Lock<K> {
         self
     }
 
-    /// How a waiter learns that it is worth asking again.
+    /// Sets how a waiter learns that the lock may be free.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -153,8 +163,10 @@ impl<K> Lock<K> {
         self
     }
 
-    /// Gives the lock back after this long, whatever its holder does: the guard is then lost, with
-    /// [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+    /// Sets the longest time that the lock may be held: then it is released whatever its holder does, and the guard is
+    /// lost with [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -169,7 +181,9 @@ impl<K> Lock<K> {
         self
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -181,28 +195,30 @@ impl<K> Lock<K> {
         &self.subject.name
     }
 
-    /// Waits for the lock, however long it takes.
+    /// Acquires the lock, waiting as long as it takes.
     ///
-    /// Waiters of one client get it in the order they asked. A task that holds the lock already waits for
+    /// Waiters of one client acquire it in the order of their calls. A task that already holds the lock waits for
     /// itself, unless both acquisitions are [`with_owner`](Lock::with_owner).
     ///
     /// # Errors
     ///
-    /// - [`Error::Unavailable`] or [`Error::Timeout`] if the store cannot be reached, or does not answer, at
-    ///   the first attempt. Once it has said that somebody else holds the lock, the wait goes on through
-    ///   outages.
-    /// - [`Error::PermissionDenied`], [`Error::OutOfMemory`], [`Error::WrongKind`] or [`Error::Storage`] if
-    ///   the store refuses, also in the middle of a wait.
-    /// - [`Error::WouldDeadlock`] if it is asked to write by an owner that reads, beside others.
-    /// - [`Error::Lost`] if the [owner](Lock::with_owner) held the lock already and the store no longer knows of it: the guards that it
-    ///   has are lost, and the next call begins anew. Also if the lease is so short that it ended before the grant arrived.
-    /// - [`Error::InvalidName`] or [`Error::InvalidOption`] if the name, a lease or the owner cannot be;
+    /// - [`Error::Unavailable`] or [`Error::Timeout`] if the store cannot be reached, or does not reply, at the first
+    ///   attempt. Once it has replied that another owner holds the lock, the wait goes on through outages.
+    /// - [`Error::PermissionDenied`], [`Error::OutOfMemory`], [`Error::WrongKind`] or [`Error::Storage`] if the store
+    ///   refuses the request, also in the middle of a wait.
+    /// - [`Error::WouldDeadlock`] if an owner that holds the read lock requests the write lock while others read.
+    /// - [`Error::Lost`] if the [owner](Lock::with_owner) already held the lock and the store no longer has that hold:
+    ///   the owner's guards are lost, and the next call starts afresh. Also if the lease is so short that it expired
+    ///   before the grant arrived.
+    /// - [`Error::InvalidName`] or [`Error::InvalidOption`] if the name, a lease or the owner is invalid;
     ///   [`Error::Closed`] if the client is closed.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await, for example by `tokio::time::timeout`: what is under way is undone
-    /// in the background, and the next waiter moves up.
+    /// Cancel safe at every await, for example in `tokio::time::timeout`: the pending request is undone in the
+    /// background, and the next waiter moves up.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -213,26 +229,28 @@ impl<K> Lock<K> {
     /// ```
     pub fn acquire(&self) -> impl Future<Output = Result<Guard<K>, Error>> + Send + use<K> {
         self.start(WaitLimit::Forever, |guard, name| {
-            // Without a deadline the wait cannot be over.
+            // Without a deadline the wait cannot time out.
             guard.ok_or_else(|| Error::of(name, DriverError::TimedOut(None)))
         })
     }
 
-    /// Takes the lock if it is free now.
+    /// Acquires the lock if it is free now; returns `None` if another owner holds it.
     ///
     /// # Errors
     ///
-    /// If the store cannot say whether it is.
+    /// Any error of [`Lock::acquire`]: the store could not say whether the lock is free.
     ///
     /// # Cancel safety
     ///
-    /// As [`Lock::acquire`].
+    /// Same as [`Lock::acquire`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
     /// # let client = distlock::Client::connect("memory:").await?;
     /// let Some(guard) = client.lock("nightly").try_acquire().await? else {
-    ///     return Ok(()); // somebody else is at it
+    ///     return Ok(()); // another process is at work
     /// };
     /// # guard.release().await }
     /// ```
@@ -242,17 +260,19 @@ impl<K> Lock<K> {
         self.start(WaitLimit::TryOnce, |guard, _| Ok(guard))
     }
 
-    /// Waits for the lock for at most `wait`, connecting and asking included; `None` if somebody else
+    /// Acquires the lock, waiting for at most `wait`, including the time to connect; returns `None` if another owner
     /// still holds it then.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] if time is over and the store has not said who holds it; otherwise as
+    /// [`Error::Timeout`] if the time has passed and the store has not said who holds the lock; otherwise the errors of
     /// [`Lock::acquire`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Lock::acquire`].
+    /// Same as [`Lock::acquire`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -269,22 +289,26 @@ impl<K> Lock<K> {
         self.start(WaitLimit::timeout(wait), |guard, _| Ok(guard))
     }
 
-    /// Acquires, works, releases. `Ok` means that the work ran under the lock from its beginning to its end.
+    /// Acquires the lock, does the work and releases the lock. `Ok` means that the lock was held from the beginning of
+    /// the work to its end.
     ///
-    /// The work is dropped at its next await once the lock is lost; see [`Guard::while_held`](crate::Guard::while_held) for what
-    /// that cannot stop. When the work has ended, the store is asked once more: a lock that an operator forced open meanwhile, or that the store
-    /// has forgotten, is a failure whatever the work returned. A missing reply to the release is not a failure: by
-    /// the clock the lock was held, and the release goes on in the background.
+    /// If the lock is lost, the work is dropped at its next await; see [`Guard::while_held`](crate::Guard::while_held)
+    /// for what that cannot stop. When the work has ended, the store is asked once more: if an operator has forced the
+    /// lock open, or the store has lost it, `run` fails whatever the work returned. A missing reply to the release is
+    /// not a failure: by the clock the lock was held, and the release goes on in the background.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`], and [`Error::Lost`] if the lock was lost before the work ended. [`Error::WrongKind`] after the work means
-    /// that other data has replaced the lock, or a key beside it, and no renewal had noticed it. If the work ran to its end nevertheless,
-    /// [`RunError::into_output`] has what it returned.
+    /// The errors of [`Lock::acquire`], and [`Error::Lost`] if the lock was lost before the work ended.
+    /// [`Error::WrongKind`] after the work means that other data has replaced the lock, or a key that belongs to it,
+    /// and no renewal had noticed it. If the work ran to its end nevertheless, [`RunError::into_output`] returns its
+    /// output.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the work and gives the lock back in the background.
+    /// Dropping the future drops the work and releases the lock in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -314,7 +338,8 @@ impl<K> Lock<K> {
         }
     }
 
-    /// One future, not one in another: each of them would make room for all that is inside.
+    /// Builds one future for all three ways to acquire: nested futures would each reserve space for everything inside
+    /// them.
     fn start<T>(
         &self,
         wait_limit: WaitLimit,
@@ -334,7 +359,7 @@ impl<K> Lock<K> {
         }
     }
 
-    /// The same as another kind.
+    /// Returns the same lock with another kind parameter.
     pub(crate) fn as_kind<O>(&self) -> Lock<O> {
         Lock {
             core: self.core.clone(),
@@ -348,7 +373,7 @@ impl<K> Lock<K> {
         }
     }
 
-    /// As one of several, with the lease of them all.
+    /// Returns the lock as a member of several, with the lease that all of them share.
     pub(crate) fn target(&self, lease: Lease) -> Result<LockTarget, Error> {
         let lock = self.clone().with_lease(lease);
         let params = lock.params().map_err(|error| error.about(self.name()))?;
@@ -395,7 +420,7 @@ impl<K> Lock<K> {
     }
 }
 
-/// What a call makes of the guard it got, if it got one.
+/// Maps the guard, if one was acquired, to the result of a call.
 type MapGuard<K, T> = fn(Option<Guard<K>>, &Arc<str>) -> Result<T, Error>;
 
 impl<K> Clone for Lock<K> {

@@ -1,4 +1,4 @@
-//! Proof that several locks are held.
+//! The guard of several locks: proof that all of them are held.
 
 use std::fmt;
 use std::ops::Deref;
@@ -16,9 +16,11 @@ use crate::protocol::permit::permits_of;
 use crate::protocol::{FencingToken, PermitId};
 use crate::run_error::RunError;
 
-/// Several locks that are held. Dropping it gives all of them back, in the background.
+/// Several locks that are held. Dropping the guard releases all of them in the background.
 ///
-/// It is lost as soon as one of them is. The others stay held until it is released or dropped.
+/// The guard is lost as soon as one of the locks is. The others stay held until it is released or dropped.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -45,7 +47,9 @@ impl MultiGuard {
         Self { hold_refs, held }
     }
 
-    /// A view of this guard that can be cloned and passed around, but not released.
+    /// Returns a view of this guard that can be cloned and passed around, but not released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -60,20 +64,22 @@ impl MultiGuard {
         self.held.clone()
     }
 
-    /// Does the work, and drops it at its next await once one of the locks is lost. What it returns is returned only if all of them
-    /// were held until its end.
+    /// Does the work, and drops it at its next await if one of the locks is lost. Returns its output only if all of
+    /// them were held until its end.
     ///
-    /// [`Guard::while_held`](crate::Guard::while_held) says what cancellation cannot stop: such work should get a [`MultiHeld`] and ask
-    /// it between its steps.
+    /// [`Guard::while_held`](crate::Guard::while_held) says what cancellation cannot stop: such work should get a
+    /// [`MultiHeld`] and check it between its steps.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if one of the locks was lost before the work ended; it names that lock. If the work ran to its end
-    /// nevertheless, without an await at which it could be dropped, [`RunError::into_output`] has what it returned.
+    /// [`Error::Lost`] if one of the locks was lost before the work ended; it names that lock. If the work ran to its
+    /// end nevertheless, without an await at which it could be dropped, [`RunError::into_output`] returns its output.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the work; the guard stays.
+    /// Dropping the future drops the work; the guard stays.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -94,16 +100,18 @@ impl MultiGuard {
         until_lost(self.lost(), work, || self.check(), released).await
     }
 
-    /// Makes fixed leases last this long from now, where they would end sooner.
+    /// Extends fixed leases to this long from now, if they would expire sooner.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if one of them is no longer ours; [`Error::InvalidOption`] for leases that are kept alive by
-    /// themselves. If there is trouble with several, [`Error::Several`] has that of each; the others last as long as was asked for.
+    /// [`Error::Lost`] if one of the locks is no longer held; [`Error::InvalidOption`] for leases that are kept alive
+    /// by themselves. If several fail, [`Error::Several`] has the error of each; the other leases are extended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves each lease as long as it was, or as long as asked for.
+    /// If the future is dropped, each lease is either unchanged or extended.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -136,16 +144,18 @@ impl MultiGuard {
         }
     }
 
-    /// Gives all of them back, whatever becomes of each, and says whether they were still ours.
+    /// Releases all locks, whatever the outcome for each, and reports whether they were still held.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if one of them was no longer held; any other error means that a store has not answered, and the
-    /// release goes on in the background. If there is trouble with several, [`Error::Several`] has that of each.
+    /// [`Error::Lost`] if one of them was no longer held; any other error means that a store has not replied, and the
+    /// release goes on in the background. If several fail, [`Error::Several`] has the error of each.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the release to the background.
+    /// If the future is dropped, the release completes in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -166,6 +176,8 @@ impl MultiGuard {
     }
 
     /// Stops renewing and leaves the locks to their leases, as [`Guard::forget`](crate::Guard::forget) does.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -193,7 +205,9 @@ impl fmt::Debug for MultiGuard {
     }
 }
 
-/// A view of several held locks: everything their guard can tell, nothing it can do.
+/// A view of several held locks: it can read everything that their guard can, but cannot release or extend the locks.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -206,7 +220,9 @@ impl fmt::Debug for MultiGuard {
 pub struct MultiHeld(Vec<Held<Any>>);
 
 impl MultiHeld {
-    /// The locks' names, each lock once.
+    /// Returns the locks' names, each lock once.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -219,7 +235,10 @@ impl MultiHeld {
         self.0.iter().map(Held::name)
     }
 
-    /// Whether all of them can be relied on now: by the clock, without asking anyone. Once false, never true again.
+    /// Returns whether all of them can be relied on now: by the clock, without a request. Once false, the result is
+    /// never true again.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -232,11 +251,13 @@ impl MultiHeld {
         self.0.iter().all(Held::is_held)
     }
 
-    /// [`is_held`](Self::is_held) for `?`.
+    /// Does the same as [`is_held`](Self::is_held), but returns an error, for use with `?`.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] with the lock and the reason; [`Error::Released`] if they were given back.
+    /// [`Error::Lost`] with the lock and the reason; [`Error::Released`] if the locks were released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -248,7 +269,9 @@ impl MultiHeld {
         self.0.iter().try_for_each(Held::check)
     }
 
-    /// Until when all of them can be relied on if no further renewal succeeds: the soonest of their ends.
+    /// Returns the time until which all of them can be relied on if no further renewal succeeds: the earliest expiry.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -262,8 +285,10 @@ impl MultiHeld {
         ends.min().expect("there is at least one lock")
     }
 
-    /// How long all of them can still be relied on if no further renewal succeeds; zero once one is lost, or they are given
-    /// back.
+    /// Returns how long all of them can still be relied on if no further renewal succeeds; zero once one is lost, or
+    /// they are released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -277,7 +302,10 @@ impl MultiHeld {
         left.min().unwrap_or_default()
     }
 
-    /// What threatens one of them while all are still valid: a renewal has failed and is being tried again.
+    /// Returns the danger to one of them while all are still valid: a renewal has failed and is being retried, or a
+    /// store has restarted or failed over.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -293,7 +321,9 @@ impl MultiHeld {
         self.0.iter().find_map(Held::at_risk)
     }
 
-    /// The token of the fenced lock of this name, if there is one among them.
+    /// Returns the token of the fenced lock of this name, if there is one among them.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -308,7 +338,9 @@ impl MultiHeld {
         named.find_map(|held| held.hold.token)
     }
 
-    /// Who holds the lock of this name in the store, if it is one of them.
+    /// Returns the owner's id in the store for the lock of this name, if it is one of them.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -323,7 +355,9 @@ impl MultiHeld {
         held.map(Held::owner)
     }
 
-    /// The permits of the semaphore of this name, if they are among them.
+    /// Returns the permit ids of the semaphore of this name, if it is among them.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -342,11 +376,14 @@ impl MultiHeld {
         held.flat_map(|held| permits_of(held.hold.owner)).collect()
     }
 
-    /// Resolves when the first of them is lost, with its name and the reason, or when all are given back, with `None`.
+    /// Returns a future that resolves to the name and the reason when the first of them is lost, or to `None` when all
+    /// are released.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped and asked for again; it resolves the same way for everyone.
+    /// Cancel safe: the future can be dropped and `lost` called again. All such futures resolve to the same value.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -375,7 +412,9 @@ impl fmt::Debug for MultiHeld {
     }
 }
 
-/// The future of [`MultiHeld::lost`]. Clones resolve alike.
+/// The future of [`MultiHeld::lost`]. All clones resolve to the same value.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -398,7 +437,7 @@ impl Future for FirstLost {
         for signal in &mut self.0 {
             match Pin::new(signal).poll(cx) {
                 Poll::Ready(Some(lost)) => return Poll::Ready(Some(lost)),
-                // Given back; it says the same when it is asked again.
+                // The lock was released; a later poll returns the same.
                 Poll::Ready(None) => {}
                 Poll::Pending => waits = true,
             }

@@ -1,4 +1,4 @@
-//! Several locks, all or none.
+//! Several locks that are acquired together, all or none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,22 @@ use crate::multi_guard::{MultiGuard, MultiHeld};
 use crate::options::{Lease, check_permits};
 use crate::run_error::RunError;
 
-/// Several locks that are taken together, all or none: of any kinds, clients and stores. Redisson's `RedissonMultiLock`.
+/// Several locks that are acquired together, all or none: of any kinds, clients and stores. Redisson's
+/// `RedissonMultiLock`.
 ///
-/// In whatever order they are given, everybody takes them in the same one, so two that want the same locks do not wait for
-/// each other. The same lock twice is taken once, permits of one semaphore are added up. The requests for consecutive locks are sent
-/// together, and what was granted is released if one of them is not free: other clients can see a part of the locks taken for a
-/// moment.
+/// All callers acquire the locks in one global order, whatever order they are given in, so two callers that want the
+/// same locks do not deadlock. A lock that is given twice is acquired once; permits of one semaphore are added up. The
+/// requests for consecutive locks are sent together, and granted locks are released if one of them is not free: other
+/// clients can see a part of the locks held for a moment.
 ///
-/// **While it waits** it holds those that come before the one it waits for, for at most 1.5 s times the number of locks; then
-/// it gives them back, and begins anew a moment later. So those who take the same locks one by one in another order may
-/// hold it up for seconds, and never for ever. For a fair lock it does not stand in line but asks now and then, and gets it
-/// when nobody else waits.
+/// **While it waits**, the caller holds the locks that come before the one it waits for, for at most 1.5 s times the
+/// number of locks; then it releases them, and starts again a moment later. So clients that acquire the same locks one
+/// by one in another order may delay it for seconds, but never forever. For a fair lock it has no entry in the queue
+/// but polls, and acquires the lock when no other client waits.
 ///
-/// All have the same lease: the first one's, unless [`with_lease`](Self::with_lease) says another.
+/// All locks have the same lease: the first one's, unless [`with_lease`](Self::with_lease) sets another.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -46,6 +49,8 @@ pub struct MultiLock {
 
 /// One of the locks in a [`MultiLock`] or a [`QuorumLock`](crate::QuorumLock): made of any [`Lock`].
 ///
+/// # Examples
+///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
 /// # let client = distlock::Client::connect("memory:").await?;
@@ -56,12 +61,14 @@ pub struct MultiLock {
 #[derive(Clone, Debug)]
 pub struct Member(pub(crate) Lock<Any>);
 
-/// Some kind of lock.
+/// The kind parameter of a lock of any kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Any;
 
 impl Member {
-    /// The lock's name.
+    /// Returns the lock's name.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -81,9 +88,11 @@ impl<K> From<Lock<K>> for Member {
 }
 
 impl MultiLock {
-    /// These locks together. A lock's own [`with_owner`](Lock::with_owner), [`with_wait`](Lock::with_wait) and
-    /// [`with_max_hold`](Lock::with_max_hold) hold here, too. A lock may be held for a while before all are:
-    /// `with_max_hold` counts from there.
+    /// Returns these locks as one. A lock's own [`with_owner`](Lock::with_owner), [`with_wait`](Lock::with_wait) and
+    /// [`with_max_hold`](Lock::with_max_hold) apply here, too. A lock may be held for a while before all are:
+    /// `with_max_hold` counts from its grant.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -103,7 +112,9 @@ impl MultiLock {
         }
     }
 
-    /// How long all of them stay taken when nobody gives them back.
+    /// Sets how long all of them stay held if they are not released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -119,15 +130,17 @@ impl MultiLock {
         self
     }
 
-    /// Waits for all of them, however long it takes.
+    /// Acquires all of them, waiting as long as it takes.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`] for each of them, and [`Error::InvalidOption`] if there are none.
+    /// The errors of [`Lock::acquire`] for each of them, and [`Error::InvalidOption`] if there are none.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: what is held by then, or under way, is given back in the background.
+    /// Cancel safe at every await: locks that are held by then, or requested, are released in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -142,22 +155,24 @@ impl MultiLock {
         let first = self.members.first().map(|member| Arc::from(member.name()));
         async move {
             let guard = taking.await?;
-            // Without a deadline the wait cannot be over.
+            // Without a deadline the wait cannot time out.
             guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), DriverError::TimedOut(None)))
         }
     }
 
-    /// Takes all of them if they are free now; otherwise none.
+    /// Acquires all of them if they are free now; otherwise returns `None` and holds none.
     ///
-    /// Other clients can see a part of them taken for a moment, until what was granted is released.
+    /// Other clients can see a part of them held for a moment, until the granted ones are released.
     ///
     /// # Errors
     ///
-    /// If a store cannot say whether they are.
+    /// The errors of [`MultiLock::acquire`]: a store could not say whether a lock is free.
     ///
     /// # Cancel safety
     ///
-    /// As [`MultiLock::acquire`].
+    /// Same as [`MultiLock::acquire`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -175,15 +190,19 @@ impl MultiLock {
         self.start(WaitLimit::TryOnce)
     }
 
-    /// Waits for all of them for at most `wait`, everything included; `None` if somebody else still holds one of them then.
+    /// Acquires all of them, waiting for at most `wait`, everything included; returns `None` if another owner still
+    /// holds one of them then.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] if time is over and a store has not said who holds one; otherwise as [`MultiLock::acquire`].
+    /// [`Error::Timeout`] if the time has passed and a store has not said who holds a lock; otherwise the errors of
+    /// [`MultiLock::acquire`].
     ///
     /// # Cancel safety
     ///
-    /// As [`MultiLock::acquire`].
+    /// Same as [`MultiLock::acquire`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -201,19 +220,22 @@ impl MultiLock {
         self.start(WaitLimit::timeout(wait))
     }
 
-    /// Acquires, works, releases. `Ok` means that the work ran under all locks from its beginning to its end.
+    /// Acquires the locks, does the work and releases them. `Ok` means that all locks were held from the beginning of
+    /// the work to its end.
     ///
-    /// The work is dropped at its next await once one of the locks is lost; otherwise as [`Lock::run`](crate::Lock::run), for each of
-    /// the locks.
+    /// If one of the locks is lost, the work is dropped at its next await. Otherwise `run` behaves as
+    /// [`Lock::run`](crate::Lock::run), for each of the locks.
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::acquire`], and [`Error::Lost`] if one of the locks was lost before the work ended. If the work ran to its end
-    /// nevertheless, [`RunError::into_output`] has what it returned.
+    /// The errors of [`MultiLock::acquire`], and [`Error::Lost`] if one of the locks was lost before the work ended. If
+    /// the work ran to its end nevertheless, [`RunError::into_output`] returns its output.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the work and gives the locks back in the background.
+    /// Dropping the future drops the work and releases the locks in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -264,7 +286,7 @@ impl MultiLock {
         let targets = self.members.iter().map(|Member(lock)| lock.target(lease));
         let targets = in_order(targets.collect::<Result<_, _>>()?);
         for target in &targets {
-            // Each of them was asked for few enough; of one semaphore they are added up.
+            // Each member is within the limit; of one semaphore the permits are added up.
             let params = &target.params;
             check_permits(params.permits.count)
                 .map_err(|error| error.about(&params.subject.name))?;

@@ -1,4 +1,4 @@
-//! What one can choose about a lock.
+//! The options of a lock: lease, durability and wait mode.
 
 use std::time::Duration;
 
@@ -6,12 +6,16 @@ use crate::error::Error;
 use crate::protocol::acquire::WaitMode;
 use crate::protocol::permit::MAX_PERMITS;
 
-/// Shorter than a round trip may take, and no validity would be left when the grant arrives.
+/// Lower bound of a lease: a round trip may take longer than a shorter one, which would have expired before the grant
+/// arrives.
 const SHORTEST_LEASE: Duration = Duration::from_millis(10);
-/// Longer than any process lives; stores count milliseconds in 64 bits.
+/// Upper bound of a lease: longer than any process lives, and short enough for stores that count milliseconds in 64
+/// bits.
 const LONGEST_LEASE: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// How long a lock stays taken when nobody gives it back.
+/// How long a lock stays held if it is not released.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -19,9 +23,9 @@ const LONGEST_LEASE: Duration = Duration::from_secs(100 * 366 * 86_400);
 /// use distlock::{Client, Lease};
 ///
 /// let client = Client::connect("memory:").await?;
-/// // Renewed while the guard lives; free 10 s after the process dies.
+/// // Renewed while the guard lives; expires 10 s after the process has crashed.
 /// let lock = client.lock("report").with_lease(Lease::KeepAlive(Duration::from_secs(10)));
-/// // Over after an hour, whatever happens.
+/// // Expires after an hour, whatever happens.
 /// let once = client.lock("nightly").with_lease(Lease::Fixed(Duration::from_secs(3600)));
 /// # let _ = (lock.acquire().await?, once.acquire().await?);
 /// # Ok(()) }
@@ -29,9 +33,9 @@ const LONGEST_LEASE: Duration = Duration::from_secs(100 * 366 * 86_400);
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Lease {
-    /// Ends this long after it was granted, unless [`Guard::extend`](crate::Guard::extend)ed.
+    /// The lease expires this long after the grant, unless it is [extended](crate::Guard::extend).
     Fixed(Duration),
-    /// Renewed for as long as the guard lives; ends this long after its process dies.
+    /// The lease is renewed for as long as the guard lives, and expires this long after its process has ended.
     KeepAlive(Duration),
 }
 
@@ -48,25 +52,27 @@ impl Lease {
     }
 }
 
-/// Redisson's watchdog time-out: thirty seconds, renewed.
+/// Redisson's watchdog timeout: thirty seconds, renewed.
 impl Default for Lease {
     fn default() -> Self {
         Self::KeepAlive(Duration::from_secs(30))
     }
 }
 
-/// When a grant counts, on a server that has replicas.
+/// The condition under which a grant counts, on a server that has replicas.
 ///
-/// A server that dies may have granted a lock and not have told its replicas; the one that is promoted in its place then
-/// grants it again. What these have acknowledged survives that. How many to ask for, and what else it takes to be safe, is told in
-/// `docs/guarantees.md`.
+/// A server that crashes may have granted a lock without having replicated the grant; the promoted replica then grants
+/// the lock again. Grants that the replicas have acknowledged survive the failover. `docs/guarantees.md` says how many
+/// acknowledgements to ask for, and what else is needed to be safe.
+///
+/// # Examples
 ///
 /// ```no_run
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
 /// use std::time::Duration;
 /// use distlock::{Client, Durability};
 ///
-/// // A server with two replicas: either of them may be promoted.
+/// // A server with two replicas, either of which may be promoted.
 /// let replicas = Durability::Replicas { acks: 2, timeout: Duration::from_millis(500) };
 /// let client = Client::builder("redis://127.0.0.1/").durability(replicas).connect().await?;
 /// # drop(client); Ok(()) }
@@ -74,16 +80,16 @@ impl Default for Lease {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// When the server has answered.
+    /// A grant counts when the server has replied.
     #[default]
     Server,
-    /// When so many of its replicas have it, too: each grant and each renewal. Where fewer acknowledge it in time, a grant is
-    /// taken back ([`Error::NotReplicated`](crate::Error::NotReplicated)), and after a renewal the guard is valid for no
+    /// A grant or a renewal counts when this many replicas have acknowledged it, too. If fewer do so in time, a grant
+    /// is undone ([`Error::NotReplicated`](crate::Error::NotReplicated)), and after a renewal the guard is valid for no
     /// longer than before.
     Replicas {
-        /// How many. Where all must have it that could be promoted: all of them.
+        /// The number of acknowledgements: to be safe, all replicas that could be promoted.
         acks: u32,
-        /// How long they have for it; shorter than the client's
+        /// The timeout for the acknowledgements; shorter than the client's
         /// [`command_timeout`](crate::ClientBuilder::command_timeout).
         timeout: Duration,
     },
@@ -107,33 +113,39 @@ impl Durability {
     }
 }
 
-/// How a waiter learns that it is worth asking again.
+/// How a waiter learns that the lock may be free.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
 /// use distlock::{Backoff, Client, Wait};
 ///
 /// let client = Client::connect("memory:").await?;
-/// // Without any subscription: Redisson's spin lock.
+/// // Without a subscription, as Redisson's spin lock.
 /// let guard = client.lock("busy").with_wait(Wait::Poll(Backoff::default())).acquire().await?;
 /// # guard.release().await }
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// By the store's message, and by asking now and then in case one is lost: every two seconds, in a fair lock's line
-    /// every three, for a simple lock ten times a second, since other libraries tell nobody.
+    /// By a notification from the store, with a poll in case a notification is lost: every two seconds, in the queue of
+    /// a fair lock every three seconds. A simple lock is polled ten times a second, since other libraries do not
+    /// notify.
     #[default]
     Notify,
-    /// By asking, with growing pauses.
+    /// By polling, with growing pauses.
     ///
-    /// Nobody hears of a poller, so nobody makes room for it: where the tasks of another client queue for
-    /// the same lock, it has to ask often to find it free. But in a fair lock's line it has its place, and readers stand
-    /// behind a writer that polls; these never pause for longer than those who listen.
+    /// A waiter in poll mode is unknown to other clients, so they do not yield to it: while the tasks of another client
+    /// queue for the same lock, it has to poll often to find the lock free. In the queue of a fair lock, however, it
+    /// has its entry, and readers wait behind a writer that polls; in these two cases it never pauses for longer than a
+    /// subscribed waiter.
     Poll(Backoff),
 }
 
 /// Pauses that double from the first to the longest, each shortened at random by up to a half.
+///
+/// # Examples
 ///
 /// ```
 /// use std::time::Duration;
@@ -149,7 +161,9 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Pauses from `first` to `longest`.
+    /// Returns a backoff with pauses from `first` to `longest`.
+    ///
+    /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
@@ -181,7 +195,7 @@ impl Wait {
     }
 }
 
-/// Refuses leases that could not work.
+/// Rejects a lease outside the supported range.
 pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     let reason = if lease < SHORTEST_LEASE {
         format!("{lease:?} is shorter than {SHORTEST_LEASE:?}, the shortest that can be kept")
@@ -193,7 +207,7 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     Err(Error::invalid_option("lease", reason))
 }
 
-/// Refuses a delay after which a lease may still last.
+/// Rejects a failover delay that is shorter than the default lease.
 pub(crate) fn check_delay(delay: Duration, lease: Duration) -> Result<(), Error> {
     check_lease(delay).map_err(|_| {
         Error::invalid_option(
@@ -208,7 +222,7 @@ pub(crate) fn check_delay(delay: Duration, lease: Duration) -> Result<(), Error>
     Ok(())
 }
 
-/// Refuses a number of permits that no guard can have.
+/// Rejects a number of permits that no guard can have.
 pub(crate) fn check_permits(count: u32) -> Result<(), Error> {
     if (1..=MAX_PERMITS).contains(&count) {
         return Ok(());
@@ -217,7 +231,7 @@ pub(crate) fn check_permits(count: u32) -> Result<(), Error> {
     Err(Error::invalid_option("permits", reason))
 }
 
-/// Refuses a zero where some time is needed.
+/// Rejects a zero duration.
 pub(crate) fn check_positive(option: &'static str, time: Duration) -> Result<(), Error> {
     if time.is_zero() {
         return Err(Error::invalid_option(option, "must be longer than zero"));

@@ -1,14 +1,15 @@
-//! Who holds a lock, when one wants to say.
+//! Owners, which make a lock reentrant.
 
 use std::sync::Arc;
 
 use crate::driver::owners::LocalOwner;
 
-/// Somebody who may hold a lock more than once.
+/// An identity that can hold a lock more than once.
 ///
-/// Locks are not reentrant by themselves: two acquisitions are two owners, also in one task. Give both
-/// the same owner, and the second goes through at once. An owner belongs to the client that made it;
-/// clones are the same owner.
+/// Locks are not reentrant by themselves: two acquisitions are two owners, also in one task. Give both the same owner,
+/// and the second succeeds at once. An owner belongs to the client that made it; clones are the same owner.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

@@ -1,7 +1,9 @@
-//! Planted bugs: each breaks one rule on purpose, so that the judges of the simulation can be shown to see it.
+//! Planted bugs: each breaks one rule on purpose, so that a test can show that the checks of the
+//! simulation detect it.
 //!
-//! Only a build with `--cfg distlock_planted` has them (`scripts/lib/simulation.sh`). There `DISTLOCK_PLANTED` names the one that is active
-//! in this process; in any other build `planted!` is `false` and nothing else is left of them.
+//! Only a build with `--cfg distlock_planted` has them (`scripts/lib/simulation.sh`). There
+//! `DISTLOCK_PLANTED` names the bug that is active in this process. In any other build `planted!`
+//! is `false` and nothing else is left of them.
 
 #[cfg(not(distlock_planted))]
 macro_rules! planted {

@@ -1,4 +1,4 @@
-//! Proof that a lock is held on most of several servers.
+//! The guard of a quorum lock: proof that the lock is held on most of several servers.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,7 +12,9 @@ use crate::options::check_lease;
 use crate::quorum_held::QuorumHeld;
 use crate::run_error::RunError;
 
-/// A lock that is held on most of several servers. Dropping it gives it back everywhere, in the background.
+/// A lock that is held on most of several servers. Dropping the guard releases it on all of them in the background.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -34,7 +36,9 @@ impl QuorumGuard {
         Self { held }
     }
 
-    /// A view of this guard that can be cloned and passed around, but not released.
+    /// Returns a view of this guard that can be cloned and passed around, but not released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -49,20 +53,22 @@ impl QuorumGuard {
         self.held.clone()
     }
 
-    /// Does the work, and drops it at its next await once the lock is lost. What it returns is returned only if the lock was held
+    /// Does the work, and drops it at its next await if the lock is lost. Returns its output only if the lock was held
     /// until its end.
     ///
-    /// [`Guard::while_held`](crate::Guard::while_held) says what cancellation cannot stop: such work should get a [`QuorumHeld`] and ask
-    /// it between its steps.
+    /// [`Guard::while_held`](crate::Guard::while_held) says what cancellation cannot stop: such work should get a
+    /// [`QuorumHeld`] and check it between its steps.
     ///
     /// # Errors
     ///
     /// [`Error::Lost`] if the lock was lost before the work ended. If the work ran to its end nevertheless, without an
-    /// await at which it could be dropped, [`RunError::into_output`] has what it returned.
+    /// await at which it could be dropped, [`RunError::into_output`] returns its output.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the work; the guard stays.
+    /// Dropping the future drops the work; the guard stays.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -81,18 +87,21 @@ impl QuorumGuard {
         until_lost(self.lost(), work, || self.check(), released).await
     }
 
-    /// Makes a fixed lease last this long from now on most servers, if it would end sooner. It may last no longer than everybody
-    /// waits after a server's restart: its own lease, or the [longest](crate::QuorumLock::with_longest_lease) that was named.
+    /// Extends a fixed lease to this long from now on most servers, if it would expire sooner. The new lease may be no
+    /// longer than the time for which clients ignore a restarted server: the lock's own lease, or its [longest
+    /// lease](crate::QuorumLock::with_longest_lease).
     ///
     /// # Errors
     ///
-    /// If too few servers agree: [`Error::Several`] has what is wrong with each, and it stays held until its lease ends.
-    /// [`Error::Lost`] if it is no longer ours; [`Error::InvalidOption`] for a lease that is kept alive by itself, or too
-    /// long.
+    /// [`Error::Several`] with the error of each server if too few servers extend the lease; the lock then stays held
+    /// until its lease expires. [`Error::Lost`] if the lock is no longer held; [`Error::InvalidOption`] for a lease
+    /// that is kept alive by itself, or too long.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the lease as long as it was, or as long as asked for.
+    /// If the future is dropped, the lease is either unchanged or extended.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -135,17 +144,19 @@ impl QuorumGuard {
         }
     }
 
-    /// Gives it back on every server, and says whether it was still ours. Servers that do not answer in time hear of it in
-    /// the background, and so do those that have not said yet whether they grant it.
+    /// Releases the lock on every server, and reports whether it was still held. Servers that do not reply in time are
+    /// sent the release in the background, and so are servers that have not yet replied to the acquire request.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if it was not ours any more. Any other error means that so few servers have answered that it is not
-    /// known to be free; [`Error::Several`] has that of each.
+    /// [`Error::Lost`] if the lock was no longer held. Any other error means that too few servers have replied to know
+    /// that the lock is free; [`Error::Several`] has the error of each.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves the release to the background.
+    /// If the future is dropped, the release completes in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -163,8 +174,10 @@ impl QuorumGuard {
         self.held.0.conclude().await.map_err(Error::all_of)
     }
 
-    /// Stops renewing and leaves the lock to its leases, as [`Guard::forget`](crate::Guard::forget) does. Servers that have not
-    /// answered yet are asked to give it back.
+    /// Stops renewing and leaves the lock to its leases, as [`Guard::forget`](crate::Guard::forget) does. Servers that
+    /// have not yet replied to the acquire request are sent a release.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

@@ -1,4 +1,4 @@
-//! What can be told of a lock that is held on most of several servers.
+//! The read-only view of a quorum lock, and the signal of its loss.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use crate::driver::quorum::quorum_hold::{QuorumEnd, QuorumHold};
 use crate::error::{Error, Lost, Risk};
 
-/// A view of a lock that is held on most of several servers: everything its guard can tell, nothing it can do.
+/// A view of a lock that is held on most of several servers: it can read everything that the guard can, but cannot
+/// release or extend the lock.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -22,7 +25,9 @@ use crate::error::{Error, Lost, Risk};
 pub struct QuorumHeld(pub(crate) Arc<QuorumHold>);
 
 impl QuorumHeld {
-    /// The lock's name, the same on every server.
+    /// Returns the lock's name, the same on every server.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -35,7 +40,9 @@ impl QuorumHeld {
         self.0.name()
     }
 
-    /// How many servers have a vote, most of which have to hold it.
+    /// Returns how many servers have a vote; most of them have to hold the lock.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -49,7 +56,10 @@ impl QuorumHeld {
         self.0.members()
     }
 
-    /// On how many servers it is held now: by the clock, without asking anyone. Zero once it is lost or given back.
+    /// Returns on how many servers the lock is held now: by the clock, without a request. Zero once it is lost or
+    /// released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -62,7 +72,10 @@ impl QuorumHeld {
         self.0.votes()
     }
 
-    /// Whether most of them can be relied on now: by the clock, without asking anyone. Once false, never true again.
+    /// Returns whether a majority can be relied on now: by the clock, without a request. Once false, the result is
+    /// never true again.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -75,11 +88,13 @@ impl QuorumHeld {
         self.0.check_end().is_none()
     }
 
-    /// [`is_held`](Self::is_held) for `?`.
+    /// Does the same as [`is_held`](Self::is_held), but returns an error, for use with `?`.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] with the reason; [`Error::Released`] if it was given back.
+    /// [`Error::Lost`] with the reason; [`Error::Released`] if the lock was released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -95,7 +110,10 @@ impl QuorumHeld {
         }
     }
 
-    /// Until when it can be relied on if no further renewal succeeds: then no more than half are left.
+    /// Returns the time until which the lock can be relied on if no further renewal succeeds: at that time the majority
+    /// is lost.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -108,8 +126,10 @@ impl QuorumHeld {
         self.0.valid_until()
     }
 
-    /// How long it can still be relied on if no further renewal succeeds: Redlock's validity. Zero once it is lost or given
-    /// back.
+    /// Returns how long the lock can still be relied on if no further renewal succeeds: Redlock's validity. Zero once
+    /// it is lost or released.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -122,7 +142,10 @@ impl QuorumHeld {
         self.0.remaining()
     }
 
-    /// What threatens it while it is still valid: on half of the servers, or more, it is lost or could not be renewed.
+    /// Returns the danger to a lock that is still valid: on half of the servers, or more, it is lost or could not be
+    /// renewed.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -135,11 +158,14 @@ impl QuorumHeld {
         self.0.risk()
     }
 
-    /// Resolves when it is lost, with one of those that are missing and the reason, or when it is given back, with `None`.
+    /// Returns a future that resolves when the lock is lost, to one of the missing holds and the reason, or to `None`
+    /// when it is released.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped and asked for again; it resolves the same way for everyone.
+    /// Cancel safe: the future can be dropped and `lost` called again. All such futures resolve to the same value.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -177,7 +203,9 @@ impl fmt::Debug for QuorumHeld {
     }
 }
 
-/// The future of [`QuorumHeld::lost`]. Clones resolve alike.
+/// The future of [`QuorumHeld::lost`]. All clones resolve to the same value.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -199,8 +227,8 @@ impl Future for MajorityLost {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        // By the clock at every look, not only when somebody calls: work that is raced against this must
-        // not be polled after the end.
+        // Check the clock at every poll, not only after a wakeup: work that is raced against this future must not be
+        // polled after the lease has expired.
         let end = match this.quorum_hold.check_end() {
             Some(end) => end,
             None => {
@@ -211,7 +239,7 @@ impl Future for MajorityLost {
                 ready!(wait.as_mut().poll(cx))
             }
         };
-        // Polled again, it looks again, and finds the same.
+        // A later poll starts again and finds the same result.
         this.wait = None;
         Poll::Ready(match end {
             QuorumEnd::Lost(name, reason) => Some(Lost {

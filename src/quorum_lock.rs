@@ -1,4 +1,4 @@
-//! One lock on most of several servers.
+//! One lock on most of several servers: Redlock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +14,28 @@ use crate::quorum_guard::QuorumGuard;
 use crate::quorum_held::QuorumHeld;
 use crate::run_error::RunError;
 
-/// One lock that is held on most of several independent servers, so that it outlives the loss of the others: Redlock,
-/// Redisson's `RedissonRedLock`, what redsync and node-redlock do.
+/// One lock that is held on most of several independent servers, so that it survives the loss of the others: Redlock,
+/// Redisson's `RedissonRedLock`, the algorithm of redsync and node-redlock.
 ///
-/// All servers are asked at the same time, each for at most a twentieth of the lease, and whoever is granted it by more than
-/// half has it, for what is left of the lease then. Otherwise it is undone everywhere, also where no answer came. While it is
-/// held each server's part is renewed by itself; where one is lost, or its server was down, it is asked for again. It is
-/// lost when no more than half are left.
+/// All servers get the request at the same time, each with a timeout of a twentieth of the lease. A client that is
+/// granted the lock by more than half of them holds it for the rest of the lease. Otherwise the requests are undone on
+/// all servers, also on those without a reply. While the lock is held, each server's part is renewed separately; a part
+/// that is lost, or whose server was down, is acquired again. The lock is lost when no more than half of the parts are
+/// left.
 ///
-/// Take plain locks beside Java, simple ones beside redsync, node-redlock and the like; the same name on an odd number of
-/// servers that share nothing, neither replicas of each other nor parts of one cluster.
+/// Use plain locks to share it with Java, simple locks to share it with redsync, node-redlock and similar libraries;
+/// the same name on an odd number of servers that are independent, neither replicas of each other nor parts of one
+/// cluster.
 ///
-/// **A server that restarted has no vote for one lease**: it may have forgotten somebody who is still at work. So after most of
-/// them were restarted nobody gets the lock for that long. If others use longer leases under this name, say so
-/// ([`with_longest_lease`](Self::with_longest_lease)).
+/// **A server that has restarted has no vote for the length of one lease**: it may have forgotten a lock whose holder
+/// is still at work. So after a restart of most servers no client acquires the lock for that long. If other clients use
+/// longer leases under this name, set [`with_longest_lease`](Self::with_longest_lease).
 ///
-/// **What it cannot do**: a server that forgets without restarting (`FLUSHALL`, an eviction, a replica that is promoted) or
-/// whose clock jumps may let two in; and it has no fencing tokens, because servers do not know each other's.
+/// **Limits**: a server that loses its data without a restart (`FLUSHALL`, an eviction, a promoted replica), or whose
+/// clock jumps, may let two clients in. There are no fencing tokens, because the servers do not know each other's
+/// tokens.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -53,9 +58,11 @@ pub struct QuorumLock {
 }
 
 impl QuorumLock {
-    /// The same lock on each of these servers. A member's own [`with_owner`](crate::Lock::with_owner) and
-    /// [`with_max_hold`](crate::Lock::with_max_hold) hold here, too; [`with_wait`](crate::Lock::with_wait) does not: whoever waits
-    /// asks all servers again and again.
+    /// Returns the same lock on each of these servers. A member's own [`with_owner`](crate::Lock::with_owner) and
+    /// [`with_max_hold`](crate::Lock::with_max_hold) apply here, too; [`with_wait`](crate::Lock::with_wait) does not: a
+    /// waiter polls all servers.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -72,7 +79,9 @@ impl QuorumLock {
         }
     }
 
-    /// How long it stays taken on each server when nobody gives it back; the first member's lease if this is not called.
+    /// Sets how long the lock stays held on each server if it is not released. Default: the first member's lease.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -87,9 +96,11 @@ impl QuorumLock {
         self
     }
 
-    /// The longest lease that anybody takes this lock with, other libraries included: for so long after its restart a server
-    /// has no vote. As long as its own lease if this is not called. Zero is right only if every server writes each change to
-    /// its disk before it answers (`appendfsync always`), and so forgets nothing.
+    /// Sets the longest lease that any client uses for this lock, other libraries included: a server has no vote for
+    /// this long after its restart. Default: the lock's own lease. Zero is right only if every server writes each
+    /// change to its disk before it replies (`appendfsync always`), and so loses nothing in a restart.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -104,17 +115,20 @@ impl QuorumLock {
         self
     }
 
-    /// Waits until most servers have granted it, however long it takes. Asks all of them again every 50 to 250 ms.
+    /// Acquires the lock on most servers, waiting as long as it takes. All servers are polled every 50 to 250 ms.
     ///
     /// # Errors
     ///
-    /// If so many servers are down, or refuse, that nobody could have it, and it has not waited for somebody yet:
-    /// [`Error::Several`] has what is wrong with each. [`Error::InvalidOption`] if there are no members, two are on one
-    /// address, they differ in name or kind, or are neither plain nor simple locks. Otherwise as [`Lock::acquire`](crate::Lock::acquire).
+    /// [`Error::Several`] with the error of each server if so many servers are down, or refuse, that no client could
+    /// acquire the lock, and the call has not yet waited for another holder. [`Error::InvalidOption`] if there are no
+    /// members, two members have the same address, or they differ in name or kind, or are neither plain nor simple
+    /// locks. Otherwise the errors of [`Lock::acquire`](crate::Lock::acquire).
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: what is held by then, or under way, is given back in the background.
+    /// Cancel safe at every await: parts that are held by then, or requested, are released in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -129,20 +143,24 @@ impl QuorumLock {
         let first = self.members.first().map(|member| Arc::from(member.name()));
         async move {
             let guard = taking.await?;
-            // Without a deadline the wait cannot be over.
+            // Without a deadline the wait cannot time out.
             guard.ok_or_else(|| Error::of(&first.unwrap_or_default(), DriverError::TimedOut(None)))
         }
     }
 
-    /// Takes it if most servers grant it now. `None` if others are in the way, be it that none of them has got it, either.
+    /// Acquires the lock if most servers grant it now. Returns `None` if no majority granted it because of other
+    /// holders or waiters, even if none of these holds the lock.
     ///
     /// # Errors
     ///
-    /// As [`QuorumLock::acquire`]; also while so many servers have restarted a short time ago that nobody can have it.
+    /// The errors of [`QuorumLock::acquire`]; also if so many servers have restarted recently that no client can
+    /// acquire the lock.
     ///
     /// # Cancel safety
     ///
-    /// As [`QuorumLock::acquire`].
+    /// Same as [`QuorumLock::acquire`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -160,15 +178,18 @@ impl QuorumLock {
         self.start(WaitLimit::TryOnce)
     }
 
-    /// Waits for at most `wait`, everything included; `None` if others are in the way then.
+    /// Acquires the lock, waiting for at most `wait`, everything included; returns `None` if other clients prevent a
+    /// majority even then.
     ///
     /// # Errors
     ///
-    /// As [`QuorumLock::acquire`], also when time is over.
+    /// The errors of [`QuorumLock::acquire`], also when the time has passed.
     ///
     /// # Cancel safety
     ///
-    /// As [`QuorumLock::acquire`].
+    /// Same as [`QuorumLock::acquire`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -185,19 +206,22 @@ impl QuorumLock {
         self.start(WaitLimit::timeout(wait))
     }
 
-    /// Acquires, works, releases. `Ok` means that the work ran under the lock from its beginning to its end.
+    /// Acquires the lock, does the work and releases the lock. `Ok` means that the lock was held from the beginning of
+    /// the work to its end.
     ///
-    /// The work is dropped at its next await once the lock is lost; otherwise as [`Lock::run`](crate::Lock::run), where most of the
-    /// servers decide.
+    /// If the lock is lost, the work is dropped at its next await. Otherwise `run` behaves as
+    /// [`Lock::run`](crate::Lock::run), where a majority of the servers decides.
     ///
     /// # Errors
     ///
-    /// As [`QuorumLock::acquire`], and [`Error::Lost`] if the lock was lost before the work ended. If the work ran to its end
-    /// nevertheless, [`RunError::into_output`] has what it returned.
+    /// The errors of [`QuorumLock::acquire`], and [`Error::Lost`] if the lock was lost before the work ended. If the
+    /// work ran to its end nevertheless, [`RunError::into_output`] returns its output.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the work and gives the lock back in the background.
+    /// Dropping the future drops the work and releases the lock in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

@@ -5,15 +5,17 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
 
-/// The error of [`Lock::run`](crate::Lock::run) and [`Guard::while_held`](crate::Guard::while_held): the lock could not be
-/// acquired, or it was lost before the work ended.
+/// The error of [`Lock::run`](crate::Lock::run) and [`Guard::while_held`](crate::Guard::while_held): the lock could not
+/// be acquired, or it was lost before the work ended.
 ///
-/// `?` turns it into an [`Error`] in functions that return that, and into `Box<dyn Error>`, `anyhow::Error` and the like.
-/// A function with an error type of its own that has `From<distlock::Error>` writes
+/// `?` turns it into an [`Error`] in functions that return that, and into `Box<dyn Error>`, `anyhow::Error` and the
+/// like. A function with an error type of its own that has `From<distlock::Error>` writes
 /// `.map_err(distlock::Error::from)?`.
 ///
-/// If the work ran to its end although the lock was lost, [`into_output`](Self::into_output) returns what it returned, for
-/// example to undo it. Nothing says then that no other client worked at the same time.
+/// If the work ran to its end although the lock was lost, [`into_output`](Self::into_output) returns its output, for
+/// example to undo it. Another client may then have worked at the same time.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -44,7 +46,7 @@ impl<T> RunError<T> {
         }
     }
 
-    /// An error of work that ran to its end, with what the work returned: for a `run` of your own.
+    /// Returns the error of work that ran to its end, with the output of the work: for a `run` of your own.
     pub fn with_output(error: Error, output: T) -> Self {
         Self {
             error,
@@ -52,17 +54,17 @@ impl<T> RunError<T> {
         }
     }
 
-    /// Returns what went wrong.
+    /// Returns the error.
     pub const fn error(&self) -> &Error {
         &self.error
     }
 
-    /// Returns what the work returned, if it ran to its end; `None` if it was dropped, or never begun.
+    /// Returns the output of the work if it ran to its end; `None` if it was dropped, or never started.
     pub fn into_output(self) -> Option<T> {
         self.into_parts().1
     }
 
-    /// Returns both: what went wrong, and what the work returned, if it ran to its end.
+    /// Returns the error, and the output of the work if it ran to its end.
     pub fn into_parts(self) -> (Error, Option<T>) {
         let output = self.output.map(|output| *output);
         let output =
@@ -86,7 +88,7 @@ impl<T> From<RunError<T>> for Error {
     }
 }
 
-// None of these asks anything of the output: `?` and `unwrap` work whatever it is.
+// These impls need no bounds on the output, so `?` and `unwrap` work with any type.
 impl<T> std::error::Error for RunError<T> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()

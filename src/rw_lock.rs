@@ -10,10 +10,12 @@ use crate::lock::Lock;
 use crate::options::{Lease, Wait};
 use crate::protocol::{Kind, PermitRequest, Subject};
 
-/// A lock that many may hold to read, or one to write. Redisson's `RReadWriteLock`.
+/// A lock that many owners can hold to read, or one to write. Redisson's `RReadWriteLock`.
 ///
-/// Each reader has a lease of its own: one that dies ends alone. Readers that come while a writer waits stand behind it,
-/// so that writers get their turn.
+/// Each reader has a lease of its own: the lease of a crashed reader expires without an effect on the others. Readers
+/// that come while a writer waits queue behind it, so that writers are not starved.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -47,9 +49,11 @@ impl RwLock {
         Self { core, name, lease }
     }
 
-    /// To read: with others, while nobody writes.
+    /// Returns the lock's reader side: held together with other readers, while no owner writes.
     ///
-    /// Whoever [writes](Self::write) `with_owner` may read as that owner meanwhile.
+    /// An owner that [writes](Self::write) `with_owner` may also read.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -61,10 +65,13 @@ impl RwLock {
         self.side(Kind::Read)
     }
 
-    /// To write: alone.
+    /// Returns the lock's writer side: held by one owner alone.
     ///
-    /// Who [reads](Self::read) `with_owner` and wants to write as that owner gets it if nobody else reads; otherwise
-    /// who would wait gets [`Error::WouldDeadlock`], because it would wait for itself, and `try_acquire` is `None`. See [`Guard::try_upgrade`].
+    /// An owner that [reads](Self::read) `with_owner` and requests the write lock is granted it if there is no other
+    /// reader. Otherwise it would wait for itself: `acquire` returns [`Error::WouldDeadlock`], and `try_acquire`
+    /// returns `None`. See [`Guard::try_upgrade`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -76,7 +83,9 @@ impl RwLock {
         self.side(Kind::Write)
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -94,18 +103,20 @@ impl RwLock {
 }
 
 impl Guard<Read> {
-    /// Takes the lock to write as well, if nobody else reads; `None` if somebody does. Never waits: who reads and waits to
-    /// write would wait for itself, and two of them for each other.
+    /// Acquires the write lock in addition, if there is no other reader; returns `None` otherwise. Never waits: a
+    /// reader that waits to write would wait for itself, and two of them for each other.
     ///
-    /// This guard stays. When the writer's is given back first, the lock is held to read again.
+    /// This guard stays. When the writer's guard is released first, the lock is held to read again.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if it is not held any more; otherwise as [`Lock::try_acquire`].
+    /// [`Error::Lost`] if the read lock is no longer held; otherwise the errors of [`Lock::try_acquire`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Lock::acquire`]; this guard stays.
+    /// Same as [`Lock::acquire`]; this guard stays.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -126,16 +137,18 @@ impl Guard<Read> {
 }
 
 impl Guard<Write> {
-    /// Goes on as a reader, and lets others read at once. Nobody writes in between.
+    /// Turns the write lock into a read lock, and lets others read at once. No other owner writes in between.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if it was not ours any more. Any other error means that the store has not answered; the lock is then
-    /// given back in the background.
+    /// [`Error::Lost`] if the write lock was no longer held. Any other error means that the store has not replied; the
+    /// lock is then released in the background.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it gives the lock back in the background.
+    /// Dropping the future releases the lock in the background.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -152,13 +165,13 @@ impl Guard<Write> {
         let hold_ref = acquire::acquire_other_side(&self.hold.core, &params).await;
         let hold_ref = hold_ref.map_err(|error| Error::of(&params.subject.name, error))?;
         let Some(hold_ref) = hold_ref else {
-            // Somebody else writes.
+            // Another owner writes.
             let (name, reason) = (params.subject.name, LostReason::TakenOver);
             return Err(Error::lost(name, reason));
         };
         let read = Guard::new(hold_ref);
         match self.release().await {
-            // What does not answer is told in the background; the reader's hold is there.
+            // A release without a reply goes on in the background; the reader's hold exists.
             Err(error) if error.is_transient() => Ok(read),
             released => released.map(|()| read),
         }
@@ -166,7 +179,7 @@ impl Guard<Write> {
 }
 
 impl<K> Guard<K> {
-    /// The other side of the lock, on the same terms and for the same user.
+    /// Returns the parameters to acquire the lock's other side, on the same terms and for the same local owner.
     fn other_side(&self, kind: Kind) -> AcquireParams {
         let hold = &self.hold;
         AcquireParams {

@@ -1,4 +1,4 @@
-//! The semaphore whose permits are leased.
+//! The semaphore whose permits have leases.
 
 use std::sync::Arc;
 
@@ -10,10 +10,12 @@ use crate::options::Lease;
 use crate::protocol::permit::permits_of;
 use crate::protocol::{Kind, PermitId, PermitRequest, Permits, SemaphoreOp, Subject};
 
-/// So many may hold it at once. Redisson's `RPermitExpirableSemaphore`.
+/// A semaphore with up to N holders at once. Redisson's `RPermitExpirableSemaphore`.
 ///
-/// Each permit is leased: it is kept alive while its guard lives, and comes back by itself when its holder has died. Somebody
-/// has to say how many there are ([`set`](Self::set)); until then there are none.
+/// Each permit has a lease: it is kept alive while its guard lives, and becomes available again when its holder has
+/// crashed. The number of permits has to be set ([`set_total`](Self::set_total)); until then there are none.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -34,12 +36,14 @@ pub struct Semaphore {
     of: Option<u32>,
 }
 
-/// Permits of a [`Semaphore`].
+/// The kind of permits of a [`Semaphore`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Permit;
 
-/// How many permits a [`Semaphore`] has.
+/// The number of permits of a [`Semaphore`].
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -54,9 +58,9 @@ pub struct Permit;
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PermitCount {
-    /// How many can be had now. Fewer than none if there were fewer of them while they were out.
+    /// The number of available permits. Negative if the total was lowered below the number in use.
     pub available: i64,
-    /// How many are out.
+    /// The number of permits in use.
     pub out: u64,
 }
 
@@ -71,8 +75,10 @@ impl Semaphore {
         }
     }
 
-    /// How many permits there are, unless somebody has said so: whoever asks first for one sets it up with the same
-    /// question. A number that is there stays as it is; [`set`](Self::set) changes it.
+    /// Sets the total that the semaphore is created with, if it was never set: the first request for a permit creates
+    /// it. An existing total stays as it is; [`set_total`](Self::set_total) changes it.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -87,7 +93,9 @@ impl Semaphore {
         self
     }
 
-    /// One permit, to be had as a lock is.
+    /// Returns a lock that acquires one permit.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -101,10 +109,13 @@ impl Semaphore {
         self.permits(1)
     }
 
-    /// Acquires `count` permits together, at most 4,096. A request for more than exist waits until there are that many.
+    /// Returns a lock that acquires `count` permits together, at most 4,096. A request for more than exist waits until
+    /// there are that many.
     ///
-    /// A waiter for several permits is not starved by clients of this library that want fewer: they wait behind it. Redisson's
-    /// clients do not know of it.
+    /// A waiter for several permits is not starved by clients of this library that want fewer: they wait behind it.
+    /// Redisson's clients do not know of it.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -120,16 +131,18 @@ impl Semaphore {
         Lock::many(self.core.clone(), name, self.lease, wanted)
     }
 
-    /// Says how many permits there are in all, those that are out included. If more are out than that, nobody gets
-    /// one until enough have come back.
+    /// Sets the total number of permits, including those in use. If more than that are in use, no permit is granted
+    /// until enough have been released.
     ///
     /// # Errors
     ///
-    /// If the store refuses or cannot be reached; it may then have been done, and may be done again.
+    /// Any error of the store. The change may have been made, and can be repeated.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it was done or it was not.
+    /// If the future is dropped, the change may or may not have been made.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -141,15 +154,17 @@ impl Semaphore {
         self.ask(SemaphoreOp::Set(total)).await.map(|_| ())
     }
 
-    /// The same, unless somebody has said so before; says whether it was done.
+    /// Sets the total number of permits unless it has been set before, and reports whether it did.
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// The errors of [`set_total`](Self::set_total).
     ///
     /// # Cancel safety
     ///
-    /// As [`set`](Self::set).
+    /// Same as [`set_total`](Self::set_total).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -162,15 +177,17 @@ impl Semaphore {
         Ok(self.ask(SemaphoreOp::SetOnce(total)).await?.0)
     }
 
-    /// How many permits there are now; none, if nobody has said.
+    /// Returns the number of permits; none, if it was never set.
     ///
     /// # Errors
     ///
-    /// If the store cannot say.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await: it only looks.
+    /// Cancel safe: the call only reads.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -182,16 +199,18 @@ impl Semaphore {
         Ok(self.ask(SemaphoreOp::Get).await?.1)
     }
 
-    /// Gives back one permit by its id, whoever has it; says whether it was out. Its guard, if there is one, learns of that
-    /// with its next renewal.
+    /// Releases one permit by its id, whoever holds it, and reports whether it was in use. Its guard, if there is one,
+    /// is notified at its next renewal.
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set): doing it again is harmless.
+    /// The errors of [`set_total`](Self::set_total). A repetition is harmless.
     ///
     /// # Cancel safety
     ///
-    /// As [`set`](Self::set).
+    /// Same as [`set_total`](Self::set_total).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -200,7 +219,7 @@ impl Semaphore {
     /// # exports.set_total(1).await?;
     /// let permit = exports.permit().acquire().await?;
     /// let id = permit.permit_ids()[0];
-    /// permit.forget(); // it is left to its lease, or to whoever knows the id
+    /// permit.forget(); // held until its lease expires, or until it is released by id
     /// assert!(exports.release(id).await?);
     /// assert!(!exports.release(id).await?, "once");
     /// # Ok(()) }
@@ -209,16 +228,18 @@ impl Semaphore {
         Ok(self.ask(SemaphoreOp::Return(permit)).await?.0)
     }
 
-    /// Forgets the semaphore, and the permits that are out; says whether there was one. Who has permits learns of that with
-    /// their next renewal.
+    /// Deletes the semaphore with the permits in use, and reports whether it existed. Holders are notified at their
+    /// next renewal.
     ///
     /// # Errors
     ///
-    /// As [`set`](Self::set).
+    /// The errors of [`set_total`](Self::set_total).
     ///
     /// # Cancel safety
     ///
-    /// As [`set`](Self::set).
+    /// Same as [`set_total`](Self::set_total).
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -231,7 +252,9 @@ impl Semaphore {
         Ok(self.ask(SemaphoreOp::Delete).await?.0)
     }
 
-    /// The semaphore's name.
+    /// Returns the semaphore's name.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -262,7 +285,9 @@ impl From<Permits> for PermitCount {
 }
 
 impl Held<Permit> {
-    /// Which permits these are.
+    /// Returns the ids of the held permits.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

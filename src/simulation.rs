@@ -1,8 +1,9 @@
-//! A simulated network and clock, for this project's own tests. Nothing in it is stable.
+//! A simulated network and clock, for this project's own tests. Its API is not stable.
 //!
-//! A client that is built with [`ClientBuilder::simulated`](crate::ClientBuilder::simulated) opens its connections with
-//! [`Host::connect`], reads the time from [`Host::now`], and runs its background work on the caller's runtime, whose time
-//! a test may pause. Everything else is the code that every client runs.
+//! A client that is built with [`ClientBuilder::simulated`](crate::ClientBuilder::simulated) opens
+//! its connections with [`Host::connect`], reads the time from [`Host::now`], and runs its
+//! background work on the caller's runtime, whose time a test may pause. Everything else is the
+//! code that every client runs.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,12 +19,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(distlock_planted)]
 pub use crate::planted::{Bug, active, bugs, was_reached};
 
-/// A connection's bytes.
+/// The byte stream of a connection.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// The answer to [`Host::connect`].
+/// The future that [`Host::connect`] returns.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
 
 /// The machine that a client runs on: its network and its clock.
@@ -31,13 +32,13 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// Opens a connection to a server.
     fn connect(&self, host: &str, port: u16) -> Connecting;
 
-    /// The time since the machine started.
+    /// Returns the time since the machine started.
     fn now(&self) -> Duration;
 }
 
-/// A process of a simulated machine, which can be stopped and go on, as by SIGSTOP and SIGCONT.
+/// A process of a simulated machine, which can be stopped and continued, as by SIGSTOP and SIGCONT.
 pub trait Process: fmt::Debug + Send + Sync {
-    /// Whether the process runs. If not, the waker is woken when it goes on.
+    /// Reports whether the process runs. If not, the waker is woken when it continues.
     fn is_running(&self, waker: &Waker) -> bool;
 }
 
@@ -46,7 +47,7 @@ pub trait Process: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Task<F> {
-    /// None for a task outside of every simulated process.
+    /// `None` for a task outside of every simulated process.
     process: Option<Arc<dyn Process>>,
     future: Pin<Box<F>>,
 }

@@ -1,4 +1,4 @@
-//! Who takes and gives back which lock, as it happens.
+//! The watch over locks: reports acquires and releases as they happen.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +8,18 @@ use crate::driver::watch::LockWatch;
 use crate::error::Error;
 pub use crate::protocol::change::{Change, Event};
 
-/// Follows the locks whose names match a pattern; see [`Admin::watch`](crate::Admin::watch).
+/// A stream of events about the locks whose names match a pattern; see [`Admin::watch`](crate::Admin::watch).
 ///
-/// In memory and in a file each grant and each end is told, however short the hold, in the order in which they happened
-/// to a lock. On Redis and Valkey a hold that is shorter than the time between two looks, of which
-/// there are ten a second, is not reported. A lease that has run out, or a
-/// process that has ended, is seen at a look: within a second. What passes from task to task within one client
-/// ([`handoff_limit`](crate::ClientBuilder::handoff_limit)) is one hold to the store, and to a watch.
+/// In memory and in a file each grant and each end of a hold is reported, however short the hold, in the order in which
+/// they happened to a lock. On Redis and Valkey a hold that is shorter than the time between two scans, at ten scans a
+/// second, is not reported. The expiry of a lease, or the end of a process, is found by a scan: within a second. A lock
+/// that is handed off between tasks of one client ([`handoff_limit`](crate::ClientBuilder::handoff_limit)) is one hold
+/// for the store, and for a watch.
 ///
-/// Events are hints; to know who holds a lock now, ask [`Admin::inspect`](crate::Admin::inspect). If more happens than
-/// can be told, or the connection is lost, a look shows what has changed since.
+/// Events are hints; to know the current holder of a lock, call [`Admin::inspect`](crate::Admin::inspect). If there are
+/// more events than can be delivered, or the connection is lost, a scan reports what has changed since.
+///
+/// # Examples
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -43,15 +45,17 @@ impl Watch {
         Self { watching }
     }
 
-    /// The next event, however long it takes. First come the locks that are held already.
+    /// Waits for the next event. The first events report the locks that are already held.
     ///
     /// # Errors
     ///
-    /// If the store cannot say what is held. Asking again goes on from the last look that succeeded.
+    /// An error if the store cannot say which locks are held. Another call continues from the last scan that succeeded.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any await; no event is lost.
+    /// Cancel safe: no event is lost.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {

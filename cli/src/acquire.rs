@@ -1,4 +1,4 @@
-//! `acquire`: takes a lock and leaves it to its lease, for whoever cannot wrap a command.
+//! `acquire`: acquires a lock and leaves it to its lease, for callers that cannot wrap a command.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::store;
 use crate::take::{TakeOutcome, TakeParams, busy, take};
 use crate::taken::Taken;
 
-/// What was taken, for programs.
+/// The JSON form of an acquired lock.
 #[derive(Serialize)]
 struct AcquireOutput<'a> {
     name: &'a str,
     kind: &'static str,
     owner: &'a str,
     lease_ms: u64,
-    /// None but of a fenced lock.
+    /// `None` unless the lock is fenced.
     token: Option<u64>,
 }
 
@@ -63,9 +63,10 @@ async fn take_and_print(
     };
     let command = ["distlock acquire".into()];
     client.set_label(label::of_this_process(Date::now(), true, &command));
-    // If that fails nobody knows the owner, and nobody could give it back: it goes with what was taken.
+    // If printing fails, the owner is unknown and nothing could release the lock: it is released when the guard is
+    // dropped.
     print_acquired(args, &taken).map_err(|failure| {
-        // Elsewhere a reader that has gone is no trouble; here nobody has learnt the owner.
+        // Elsewhere a closed output is a success; here the owner was not delivered.
         let unread = failure
             .message
             .unwrap_or_else(|| "nobody reads the owner".to_owned());
@@ -77,13 +78,13 @@ async fn take_and_print(
 
 fn print_acquired(args: &Acquire, taken: &Taken) -> Result<(), Failure> {
     let mut out = Out::new();
-    // One name, one part.
+    // One name has exactly one part.
     let Some(part) = taken.parts.first() else {
         return Ok(());
     };
     let (owner, token) = (&*part.owner, part.token.map(u64::from));
     if !args.json {
-        // At once: who has read the owner alone could give the lock back, but not use it.
+        // One write for both: a reader that received only the owner could release the lock, but not use it.
         let token = token.map_or_else(String::new, |token| format!("\n{token}"));
         return out.line(format!("{owner}{token}"));
     }

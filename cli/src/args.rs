@@ -1,4 +1,4 @@
-//! What was typed.
+//! The command line: its grammar and its parser.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::permits;
 
 /// Runs commands one at a time, on one machine or on many.
 ///
-/// Without a server it keeps its locks in a file of the user's own; with `--url redis://host/` they are
-/// shared with everybody who uses that server, Java programs with Redisson included; with `--simple`, programs
-/// with redis-py, redsync or redlock.
+/// Without a server the locks are in a file of the user's own. With `--url redis://host/` they are shared with all
+/// clients of that server, including Java programs that use Redisson; with `--simple`, with programs that use redis-py,
+/// redsync or redlock.
 #[derive(Debug, Parser)]
 #[command(name = "distlock", version, term_width = 80, max_term_width = 80)]
 #[command(subcommand_required = true, arg_required_else_help = false)]
@@ -35,9 +35,9 @@ pub(crate) enum Command {
     /// List the locks that are held.
     Ls(Locks),
     Show(Show),
-    /// Tell who takes and gives back which lock, as it happens.
+    /// Print every acquire and release of a lock as it happens.
     ///
-    /// First come the locks that are held already. On a server, a hold that is shorter than the time between two
+    /// The locks that are already held are printed first. On a server, a hold that is shorter than the time between two
     /// polls, a tenth of a second on a small database, is not reported. Runs until it is interrupted.
     Watch(Locks),
     Acquire(Acquire),
@@ -48,20 +48,19 @@ pub(crate) enum Command {
     Completions(Completions),
 }
 
-// Which store to use. Not a doc comment: those of flattened arguments end up in the help.
+// The options that select the store. Not a doc comment: doc comments of flattened arguments end up in the help.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Store {
-    /// The store, or DISTLOCK_URL: redis://host/, rediss://host/ (encrypted),
-    /// redis-sentinel://h1,h2,h3/MASTER, redis-cluster://h1,h2,h3 or sqlite:path
-    /// [default: a file of your own]
+    /// The store's url: redis://host/, rediss://host/ (TLS), redis-sentinel://h1,h2,h3/MASTER, redis-cluster://h1,h2,h3
+    /// or sqlite:path [env: DISTLOCK_URL] [default: a file of the current user]
     #[arg(long, env = "DISTLOCK_URL", hide_env = true, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// On a server: a lock counts when so many replicas have it, or DISTLOCK_ACKS
+    /// Redis only: a lock counts as acquired when N replicas have acknowledged it [env: DISTLOCK_ACKS]
     #[arg(long, env = "DISTLOCK_ACKS", hide_env = true, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) acks: Option<u32>,
-    /// On a server: nothing new for so long after it was started or promoted, or
-    /// DISTLOCK_FAILOVER_DELAY; as long as anybody's longest lease
+    /// Redis only: grant no new locks for this long after a restart or failover. Set it to the longest lease in use.
+    /// [env: DISTLOCK_FAILOVER_DELAY]
     #[arg(
         long,
         env = "DISTLOCK_FAILOVER_DELAY",
@@ -72,26 +71,26 @@ pub(crate) struct Store {
     pub(crate) failover_delay: Option<Duration>,
 }
 
-// One thing in it. Not a doc comment, as above.
+// The name of one lock. Not a doc comment, as above.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Named {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Its name; on a server the key itself, so prefix it (job:nightly)
+    /// The name; on a server it is the key itself, so prefix it (job:nightly)
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
 
-/// Run a command while holding a lock, or several.
+/// Run a command while holding one or several locks.
 ///
-/// Waits until the lock is free, runs the command, gives the lock back and ends with the command's exit
-/// code (128+n if signal n ended it). If the lock is lost meanwhile, the command and everything it started
-/// get TERM, and after the grace KILL.
+/// Waits until the lock is free, runs the command, releases the lock and exits with the command's exit code (128+N if
+/// signal N ended it). If the lock is lost meanwhile, the command and all processes it has started receive TERM, and
+/// KILL after the grace period.
 ///
-/// The command finds the lock's name in DISTLOCK_NAME, its owner in DISTLOCK_OWNER and, of a fenced lock, the
-/// grant's token in DISTLOCK_TOKEN. A `run` of the same name inside it does not wait for itself: it runs under
-/// the hold that is there. Of several names all are taken or none, in whatever order they are given; the
-/// variables then have a line for each.
+/// The command's environment has the lock's name in DISTLOCK_NAME, its owner in DISTLOCK_OWNER and, for a fenced lock,
+/// the token of the grant in DISTLOCK_TOKEN. A nested `run` with the same name does not wait for itself: it runs under
+/// the existing hold. Several locks are acquired all or none, whatever the order of their names; the variables then
+/// have one line per lock.
 #[derive(clap::Args, Debug)]
 #[command(override_usage = "distlock run [OPTIONS] NAME... -- COMMAND...")]
 #[command(after_help = "\
@@ -114,30 +113,30 @@ Examples:
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// How long to wait for the lock; 0: not at all [default: for ever]
+    /// How long to wait for the lock; 0: do not wait [default: forever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// On a server: how long it stays taken if this process dies [default: 30s]
+    /// Redis only: time until the lock is released after a crash of this process [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) lease: Option<Duration>,
-    /// Do not renew the lease: the lock is lost when it ends
+    /// Do not renew the lease: the lock is lost when the lease expires
     #[arg(long, requires = "lease")]
     pub(crate) fixed: bool,
-    /// Keep the lock at least this long, though the command is quicker
+    /// Hold the lock for at least this long, even if the command ends earlier
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) at_least: Option<Duration>,
-    /// Take the lock away, and end the command, after this long
+    /// Release the lock, and end the command, after this long
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
     #[command(flatten)]
     pub(crate) kind: kind::Flags,
-    /// The exit code if somebody else holds the lock; with 0 no message is printed
+    /// Exit code if the lock is held by another owner; with 0 no message is printed
     #[arg(long, value_name = "CODE", default_value_t = exit::BUSY)]
     pub(crate) busy_code: u8,
-    /// How long the command has between TERM and KILL
+    /// Grace period of the command between TERM and KILL
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     pub(crate) grace: Duration,
-    /// The lock's name, on a server the key itself; with several, all or none
+    /// The lock's name, on a server the key itself; several names: all locks or none
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
     /// The command and its arguments
@@ -145,25 +144,25 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-// Which locks are asked about. Not a doc comment: each command has its own.
+// The options that select locks. Not a doc comment: each command has its own.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Locks {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Which names: `*` for any characters, `?` for one
+    /// Pattern of the names: `*` matches any characters, `?` matches one
     #[arg(value_name = "PATTERN", default_value = "*")]
     pub(crate) pattern: String,
 }
 
-/// Show who holds a lock. Ends with 1 if nobody does.
+/// Show the holders of a lock. Exits with 1 if it is free.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// One JSON object on one line
+    /// Print one JSON object on one line
     #[arg(long)]
     pub(crate) json: bool,
     /// The lock's name; on a server the key itself, so prefix it (job:nightly)
@@ -171,28 +170,28 @@ pub(crate) struct Show {
     pub(crate) name: String,
 }
 
-/// Take a lock and leave it to its lease.
+/// Acquire a lock and leave it to its lease.
 ///
-/// For CI jobs and other places where no command can be wrapped: prints the owner, with which `distlock
-/// release NAME --owner OWNER` gives the lock back, and on a second line the token of a fenced lock. Nobody
-/// renews it: after the lease it is free.
+/// For CI jobs and other places that cannot wrap a command: prints the owner, with which `distlock release NAME --owner
+/// OWNER` releases the lock, and on a second line the token of a fenced lock. The lease is not renewed: the lock is
+/// free when it expires.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// How long the lock stays taken
+    /// Time until the lock expires
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) lease: Duration,
-    /// How long to wait for the lock; 0: not at all [default: for ever]
+    /// How long to wait for the lock; 0: do not wait [default: forever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
     #[command(flatten)]
     pub(crate) kind: kind::Flags,
-    /// The exit code if somebody else holds the lock, other than 0
+    /// Exit code if the lock is held by another owner, other than 0
     #[arg(long, value_name = "CODE", default_value_t = exit::BUSY,
           value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) busy_code: u8,
-    /// One JSON object on one line
+    /// Print one JSON object on one line
     #[arg(long)]
     pub(crate) json: bool,
     /// The lock's name; on a server the key itself, so prefix it (job:nightly)
@@ -200,18 +199,18 @@ pub(crate) struct Acquire {
     pub(crate) name: String,
 }
 
-/// Give a lock back, or take it from whoever holds it.
+/// Release a lock, also by force.
 ///
-/// With `--owner`, gives back what that owner holds and nothing else. Without, asks first. Ends with 1 if
-/// there was nothing to give back.
+/// With `--owner`, releases the hold of that owner and nothing else. Without it, asks first, and then releases the lock
+/// whoever holds it. Exits with 1 if there was no hold to release.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Release {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Only if this owner holds it, as printed by `acquire` and `show`
+    /// Release the lock only if this owner holds it, as printed by `acquire` and `show`
     #[arg(long, value_name = "OWNER", conflicts_with = "force")]
     pub(crate) owner: Option<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub(crate) force: bool,
     /// The lock's name; on a server the key itself, so prefix it (job:nightly)
@@ -219,9 +218,9 @@ pub(crate) struct Release {
     pub(crate) name: String,
 }
 
-/// Look whether the store is fit for locks.
+/// Check whether the store is fit for locks.
 ///
-/// Says what was found and what to do about it. Ends with 1 if something has to be put right.
+/// Prints findings, each with what to do about it. Exits with 1 if a finding is a failure.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Doctor {
     #[command(flatten)]
@@ -229,19 +228,19 @@ pub(crate) struct Doctor {
     /// Also acquire and release a lock, and set a label; without it nothing is written
     #[arg(long)]
     pub(crate) probe: bool,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Print completions for a shell.
+/// Print the completions for a shell.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Completions {
     #[arg(value_name = "SHELL", value_enum)]
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// What was asked for; help and version are answered here.
+/// Parses the command line; prints the help and the version itself.
 pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Failure> {
     let error = match Cli::try_parse_from(words) {
         Ok(typed) => return Ok(typed.command),
@@ -258,7 +257,7 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Fa
         }
         kind => {
             let mut message = one_line(&error.to_string());
-            // What everybody forgets who comes from `flock`.
+            // The `--` is what users of `flock` forget.
             let run = message.contains("distlock run");
             let forgotten = matches!(
                 kind,
@@ -272,12 +271,12 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Fa
     }
 }
 
-/// The whole grammar, for completions.
+/// Returns the whole grammar, for completions.
 pub(crate) fn grammar() -> clap::Command {
     Cli::command()
 }
 
-/// The parser's message without its layout, and where to read on.
+/// Turns the parser's message into one line, with a pointer to the help.
 fn one_line(message: &str) -> String {
     let message = message.strip_prefix("error: ").unwrap_or(message);
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,24 +1,24 @@
 //! The command that runs under the lock, and everything it starts.
 //!
-//! # Whose group it is in
+//! # The command's process group
 //!
-//! On a terminal (standard input is one, or we are in the foreground of one) the command shares our process
-//! group. It is then in the foreground, as it must be to read from the terminal, which it may do whatever its
-//! standard input is (`ssh` asks for a password there). Ctrl-C, Ctrl-\ and Ctrl-Z reach it from the terminal
-//! itself: we pass none of those on, so that each comes once. A group of its own would have to be given the
-//! terminal, which takes it from the rest of a pipeline (`distlock run … | less`), and Ctrl-C would no longer
-//! end the script that we are a part of.
+//! On a terminal (standard input is one, or this process is in the foreground of one) the command shares the process
+//! group of `distlock`. It is then in the foreground, as it must be to read from the terminal, which it may do whatever
+//! its standard input is (`ssh` asks for a password there). Ctrl-C, Ctrl-\ and Ctrl-Z reach it from the terminal
+//! itself: none of them is forwarded, so that each arrives once. A group of its own would have to be made the
+//! terminal's foreground group, which takes the terminal from the rest of a pipeline (`distlock run … | less`), and
+//! Ctrl-C would no longer end the script that `distlock` is a part of.
 //!
-//! Elsewhere it gets a group of its own, and what ends us is passed on to all of it: a shell that is ended
-//! alone would leave its commands running, without the lock.
+//! Elsewhere the command gets a group of its own, and signals that end this process are forwarded to all of it: a shell
+//! that is ended alone would leave its commands running, without the lock.
 //!
-//! # What becomes of it when we die
+//! # The command after a crash of this process
 //!
-//! Where the store sees who is at work, nothing: the lock stays until the command has ended. On a server nobody
-//! sees it: killed, we can neither renew the lock nor end the command. On Linux the kernel does: the command asks
-//! for KILL on its parent's death. Only a process itself can ask for that, and only before it becomes the
-//! command, hence the step in between ([`exec_from_step`]). A command that changes its user on the way
-//! (`sudo`) is spared by the kernel.
+//! If the store detects the end of processes, the command goes on: the lock stays held until it has ended. A server
+//! cannot detect it: a killed `distlock` can neither renew the lock nor end the command. On Linux the kernel ends it:
+//! the command asks for KILL on its parent's death. Only a process itself can ask for that, and only before it becomes
+//! the command, hence the intermediate step ([`exec_from_step`]). A command that changes its user on the way (`sudo`)
+//! is spared by the kernel.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -41,52 +41,52 @@ use crate::signals::SignalEvent;
 use crate::term::TermSent;
 use crate::tree::{self, Process};
 
-/// Our own first word for the step between us and the command.
+/// First argument of the intermediate step between this process and the command.
 pub(crate) const STEP: &str = "__child";
 pub(crate) const END: &str = "__end";
 
-/// This program, whatever has become of its file since it was started.
+/// The running program, even if its file was replaced or deleted since its start.
 const OURSELVES: &str = "/proc/self/exe";
 
 /// A command that was started.
 pub(crate) struct Child {
     pid: Pid,
     own_group: bool,
-    /// How it has ended, once it was waited for: its number may belong to another process then.
+    /// Its end, once it was reaped: after that its pid may belong to another process.
     end: Option<ChildExit>,
-    /// TERM, once it was sent.
+    /// The TERM that was sent to it, if any.
     term: Option<TermSent>,
-    /// No more are asked: what they start now is to tidy up.
+    /// Whether all processes have been asked to end; processes that they start after that are for cleanup.
     told: bool,
-    /// Whether the orphans of other processes may come to us.
+    /// Whether this process may also adopt orphans that the command did not start.
     among_others: bool,
-    /// An owner of the hold it runs under, which no other run has.
+    /// An owner of the hold that the command runs under, which no other run has.
     owner: String,
 }
 
-/// How a command has ended.
+/// The way in which a command has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ChildExit {
     Itself,
     Signal(i32),
 }
 
-/// How many of the command's processes were told to end.
+/// The processes of the command that were asked to end.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum SignalTarget {
     Nobody,
     /// The command alone.
     Command,
-    /// All that is in a group with the command.
+    /// All processes in the command's group.
     Group,
 }
 
-/// Whether a command started now gets a group of its own.
+/// Returns whether a command that is started now gets a process group of its own.
 pub(crate) fn gets_own_group() -> bool {
     !io::stdin().is_terminal() && !is_in_foreground()
 }
 
-/// Whether we are what the user of a terminal is busy with, wherever our input comes from.
+/// Returns whether this process is in the foreground of a terminal, whatever its standard input is.
 fn is_in_foreground() -> bool {
     let terminal = File::open("/dev/tty");
     terminal.is_ok_and(|terminal| tcgetpgrp(terminal) == Ok(getpgrp()))
@@ -113,7 +113,7 @@ impl Child {
         }
         let child = command.spawn().map_err(|error| cannot_run(words, &error))?;
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        // Waited for below, with whatever else comes back to us.
+        // The child is reaped in `reap`, together with adopted orphans.
         let pid = pid.ok_or_else(|| Failure::new(exit::SYSTEM, "the command has no pid"))?;
         Ok(Self {
             pid,
@@ -126,7 +126,7 @@ impl Child {
         })
     }
 
-    /// Buries the dead; says how the command ended if it is one of them.
+    /// Reaps all children that have ended; returns the command's exit code if it is one of them.
     pub(crate) fn reap(&mut self) -> Option<u8> {
         let mut ended = None;
         let looking = WaitOptions::NOHANG | WaitOptions::UNTRACED;
@@ -148,8 +148,8 @@ impl Child {
         ended
     }
 
-    /// Who was told to end, as far as can be seen from the command's own end: what a terminal sends to all of our group
-    /// may not have reached us yet.
+    /// Returns which processes were asked to end, as far as the command's own end shows it: a signal that a terminal
+    /// sends to the whole group may not have reached this process yet.
     pub(crate) fn told_by_terminal(&self) -> SignalTarget {
         let by_terminal = [Signal::INT, Signal::QUIT].map(Signal::as_raw);
         match self.end {
@@ -160,7 +160,7 @@ impl Child {
         }
     }
 
-    /// Whether it has ended, and not by a signal.
+    /// Returns whether the command has ended, and not by a signal.
     pub(crate) fn ended_itself(&self) -> bool {
         self.end == Some(ChildExit::Itself)
     }
@@ -169,7 +169,8 @@ impl Child {
         self.end.is_some()
     }
 
-    /// A command that stands still holds its lock; why it does, its user may not see.
+    /// Explains why the command was stopped, if it was by the terminal: it still holds the lock, and the user may not
+    /// see why.
     fn was_stopped(&self, signal: i32) {
         let by_terminal = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw);
         if self.own_group && by_terminal.contains(&signal) {
@@ -177,7 +178,7 @@ impl Child {
         }
     }
 
-    /// Passes on what was sent to us; says who is to end after that.
+    /// Forwards a signal; returns which processes have been asked to end by it.
     pub(crate) fn forward(&mut self, event: SignalEvent) -> SignalTarget {
         if event == SignalEvent::End(Signal::TERM) {
             self.term = Some(TermSent::to_these(|| self.receivers()));
@@ -186,17 +187,17 @@ impl Child {
             SignalEvent::Child | SignalEvent::Stop => SignalTarget::Nobody,
             SignalEvent::End(signal) if self.own_group => {
                 self.signal_group(signal);
-                // What is stopped hears of nothing else.
+                // A stopped process acts on other signals only when it continues.
                 self.signal_group(Signal::CONT);
                 SignalTarget::Group
             }
-            // It comes from somebody who knows only us.
+            // TERM comes from a sender that knows only the pid of this process.
             SignalEvent::End(signal) if signal == Signal::TERM => {
                 self.signal(signal);
                 self.signal(Signal::CONT);
                 SignalTarget::Command
             }
-            // A terminal sends these to all of the group.
+            // A terminal sends these signals to the whole group.
             SignalEvent::End(_) => SignalTarget::Group,
             SignalEvent::Private(signal) => {
                 self.signal(signal);
@@ -205,7 +206,7 @@ impl Child {
         }
     }
 
-    /// The processes to which TERM is passed on.
+    /// Returns the processes to which TERM is forwarded.
     fn receivers(&self) -> HashSet<Pid> {
         let living = self.living().unwrap_or_default().into_iter();
         let in_group = living.filter(|process| process.group == Some(self.pid));
@@ -215,28 +216,28 @@ impl Child {
         in_group.chain([self.pid]).collect()
     }
 
-    /// Lets it stand still, if it has a group of its own: a terminal stops what shares ours.
+    /// Stops the command if it has a group of its own: a terminal stops a shared group itself.
     pub(crate) fn stop(&self) {
         if self.own_group {
             self.signal_group(Signal::STOP);
         }
     }
 
-    /// Lets it go on.
+    /// Continues the command.
     pub(crate) fn go_on(&self) {
         if self.own_group {
             self.signal_group(Signal::CONT);
         }
     }
 
-    /// It has been asked to end: once is enough.
+    /// Notes which processes have been asked to end: they are asked only once.
     pub(crate) fn was_told(&mut self, told: SignalTarget) {
         self.told = told == SignalTarget::Group;
         self.term = None;
     }
 
-    /// Forgets a TERM that was passed on longer ago than this: a command that goes on after it, as with a request to reload, has
-    /// to be asked to end.
+    /// Forgets a TERM that was forwarded longer ago than `longest`: a command that goes on after it, as with a request
+    /// to reload, has to be asked to end.
     pub(crate) fn forget_term(&mut self, longest: Duration) {
         self.term.take_if(|sent| sent.age() > longest);
     }
@@ -250,7 +251,7 @@ impl Child {
         match (self.living(), &mut self.term) {
             (Some(living), Some(term)) => term.send_to_missed(&living),
             (Some(living), None) => self.term = Some(TermSent::send(&living, || self.living())),
-            // Without a table of processes the group has to do.
+            // Without a process table the group has to be enough.
             (None, _) => {
                 self.signal_all(Signal::TERM);
                 self.signal_all(Signal::CONT);
@@ -259,13 +260,13 @@ impl Child {
         }
     }
 
-    /// Kills all of it.
+    /// Kills the command and everything it has started.
     pub(crate) fn kill(&self) {
         let Some(living) = self.living() else {
             return self.signal_all(Signal::KILL);
         };
-        // At once what can be had at once: a tree that grows while one walks it may get away. A group keeps its
-        // number while somebody is in it, be it a dead one whom nobody has buried; after that it may be another's.
+        // Kill the group first, in one step: a growing tree may outrun a scan. A group keeps its id while it has a
+        // member, even a zombie; after that the id may belong to another group.
         let in_group = living.iter().any(|process| process.group == Some(self.pid));
         if self.own_group && (!self.is_reaped() || in_group) {
             self.signal_group(Signal::KILL);
@@ -275,23 +276,24 @@ impl Child {
         }
     }
 
-    /// Whether nothing of it is left.
+    /// Returns whether nothing of the command is left.
     pub(crate) fn is_gone(&self) -> bool {
         match self.living() {
             Some(living) => living.is_empty(),
-            // Asked from its leader's end on, so that no other group can have got its number unseen.
+            // This check runs from the end of the group's leader on, so no other group can have got its id unnoticed.
             None if self.own_group => test_kill_process_group(self.pid).is_err(),
             None => self.is_reaped(),
         }
     }
 
-    /// The command and its descendants, as far as they live; none where the system has no table of processes.
+    /// Returns the command and its living descendants; `None` where the system has no process table.
     fn living(&self) -> Option<Vec<Process>> {
         tree::below(getpid(), |child| self.is_ours(child))
     }
 
-    /// Whether a child of ours is the command or an orphan of its. The table does not say where an orphan comes from: if
-    /// it may come from elsewhere, it has to have the command's variables. One without them is left alone.
+    /// Returns whether a child of this process is the command or an orphan of it. The table does not say where an
+    /// orphan comes from: if it may come from elsewhere, it must have the command's variables. An orphan without them
+    /// is left alone.
     fn is_ours(&self, child: &Process) -> bool {
         !self.among_others
             || (child.pid == self.pid && !self.is_reaped())
@@ -317,7 +319,7 @@ impl Child {
     }
 }
 
-/// In place of this process, which never comes back unless it fails.
+/// Replaces this process with the command; returns only if that fails.
 pub(crate) fn exec_command(words: &[OsString], environment: Environment) -> Failure {
     let mut command = plain(words);
     put(environment, &mut command);
@@ -333,8 +335,8 @@ fn put(environment: Environment, command: &mut Command) {
     }
 }
 
-/// Ends by a signal as if nobody here had ever listened for it; comes back if that cannot be had. A program that begins
-/// anew listens for none.
+/// Ends this process by a signal with its default handler; returns only if that is impossible. A newly executed program
+/// has no handlers.
 pub(crate) fn kill_self(signal: Signal) {
     let mut command = Command::new(OURSELVES);
     command.arg0("distlock").arg(END);
@@ -347,11 +349,11 @@ pub(crate) fn end_by(signal: Option<OsString>) -> u8 {
     let signal = number.and_then(Signal::from_named_raw);
     let signal = signal.unwrap_or(Signal::INT);
     let _ = kill_process(getpid(), signal);
-    // Whoever started us has it ignored.
+    // The signal is ignored: this was inherited from the parent.
     exit::by_signal(signal.as_raw())
 }
 
-/// The step between us and the command: `distlock __child PARENT COMMAND…`.
+/// The step between `distlock run` and the command: `distlock __child PARENT COMMAND…`.
 pub(crate) fn exec_from_step(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
     let parent = words.next();
     let words: Vec<OsString> = words.collect();
@@ -362,19 +364,19 @@ pub(crate) fn exec_from_step(mut words: impl Iterator<Item = OsString>) -> Resul
         ));
     }
     die_with(parent);
-    // In the environment that we were started with, which is meant for it.
+    // The inherited environment is already the command's.
     Err(cannot_run(&words, &plain(&words).exec()))
 }
 
-/// Asks for KILL when the parent dies; ends at once if it is dead already.
+/// Asks the kernel for KILL when the parent dies; ends at once if it is dead already.
 fn die_with(parent: Option<OsString>) {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{getppid, set_parent_process_death_signal};
         let parent = parent.and_then(|pid| pid.to_str()?.parse().ok());
-        // A system that forbids even this leaves the command to itself.
+        // If the system forbids even this, the command survives its parent.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
-        // It may have died before we asked.
+        // The parent may have died before the request.
         if getppid().map(|pid| pid.as_raw_nonzero().get()) != parent {
             std::process::exit(i32::from(exit::by_signal(Signal::KILL.as_raw())));
         }
@@ -395,7 +397,7 @@ fn step(words: &[OsString]) -> Command {
 }
 
 fn plain(words: &[OsString]) -> Command {
-    // The parser sees to it that there is a first word.
+    // The parser guarantees a first word.
     let mut words = words.iter();
     let mut command = Command::new(words.next().map_or_else(OsString::new, Clone::clone));
     command.args(words);

@@ -1,4 +1,4 @@
-//! `completions`: what a shell needs to know to complete our words.
+//! `completions`: prints the completions for a shell.
 
 use clap_complete::generate;
 

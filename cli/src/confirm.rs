@@ -1,12 +1,12 @@
-//! Confirmation of what cannot be undone: `--force`, or a question on a terminal.
+//! Confirmation of irreversible changes: `--force`, or a question on a terminal.
 
 use std::io::{BufRead, IsTerminal, Write};
 
 use crate::exit::{self, Failure};
 use crate::out::{harmless, say};
 
-/// Asks on a terminal whether to do it; fails without one, since `--force` is then needed. `state` says what there is,
-/// `question` what would be done to it.
+/// Asks on a terminal for confirmation; fails without one, since `--force` is then needed. `state` describes the
+/// current state, `question` the change.
 pub(crate) fn confirm(state: &str, question: &str) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         let message = format!("{state}; not a terminal: use `--force` to {question}");
@@ -19,7 +19,7 @@ pub(crate) fn confirm(state: &str, question: &str) -> Result<(), Failure> {
     Err(Failure::silent(exit::NO))
 }
 
-/// Whether the user at the terminal answers the question with yes.
+/// Returns whether the user at the terminal answers the question with yes.
 pub(crate) fn agrees(question: &str) -> bool {
     let mut stderr = std::io::stderr();
     let question = harmless(question.chars());

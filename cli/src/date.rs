@@ -1,13 +1,13 @@
-//! Moments as text, in UTC: `2026-11-16T07:40:00Z`.
+//! Points in time as text, in UTC: `2026-11-16T07:40:00Z`.
 //!
-//! Sortable, without a time zone to mix up, and the same on every machine that looks at a label.
+//! The format is sortable, has no time zone to confuse, and is the same on every machine that shows a label.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A second by the wall clock.
+/// A second of the wall clock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Date {
-    /// Since the epoch.
+    /// Seconds since the epoch.
     seconds: u64,
 }
 
@@ -18,7 +18,7 @@ impl Date {
         Self { seconds }
     }
 
-    /// How long ago `earlier` was; zero if clocks disagree.
+    /// Returns the time since `earlier`; zero if the clocks disagree.
     pub(crate) const fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(self.seconds.saturating_sub(earlier.seconds))
     }
@@ -67,7 +67,7 @@ fn numbers(text: &str, between: char) -> Option<[u64; 3]> {
 
 const DAYS_TO_EPOCH: u64 = 719_468;
 
-/// How many days after the epoch that day is.
+/// Returns the number of days from the epoch to this day.
 const fn days_before(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year / 400, year % 400);
@@ -75,7 +75,7 @@ const fn days_before(year: u64, month: u64, day: u64) -> u64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - DAYS_TO_EPOCH
 }
 
-/// Year, month and day that many days after the epoch.
+/// Returns the year, month and day that many days after the epoch.
 const fn day_after(days: u64) -> (u64, u64, u64) {
     let days = days + DAYS_TO_EPOCH;
     let (era, of_era) = (days / 146_097, days % 146_097);

@@ -1,4 +1,4 @@
-//! `doctor`: whether the store is fit for locks.
+//! `doctor`: checks whether the store is fit for locks.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::exit::{self, Failure};
 use crate::out::{Out, harmless};
 use crate::store;
 
-/// One finding for programs.
+/// The JSON form of a finding.
 #[derive(Serialize)]
 struct CheckOutput<'a> {
     what: &'a str,
@@ -28,7 +28,7 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
         Err(failure) => {
             let found = failure.message.as_deref().unwrap_or("no connection");
             let advice = match failure.code {
-                // Why it makes no sense is all there is to say.
+                // The message says why the url is invalid; there is no further advice.
                 exit::USAGE => None,
                 _ if store::sees_processes(&args.store) => {
                     Some("see that its folder is there, and that you may write both")
@@ -78,7 +78,7 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
     Ok(if failed { exit::NO } else { 0 })
 }
 
-/// Prints a finding; without a verdict it was not tried.
+/// Prints a finding; without a verdict the check was not made.
 fn print(
     out: &mut Out,
     json: bool,
@@ -116,7 +116,7 @@ const fn word(verdict: Severity) -> &'static str {
     match verdict {
         Severity::Ok => "ok",
         Severity::Warn => "warn",
-        // What a newer library may find is at least as bad.
+        // A newer library may know a severity that is at least as bad.
         _ => "fail",
     }
 }

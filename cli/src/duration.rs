@@ -1,8 +1,8 @@
-//! Durations as people write and read them: `500ms`, `30s`, `5m`, `1h30m`.
+//! Durations as users write and read them: `500ms`, `30s`, `5m`, `1h30m`.
 
 use std::time::Duration;
 
-/// Milliseconds, and what they are called.
+/// The units in milliseconds, with their names.
 const UNITS: [(u64, &[&str]); 6] = [
     (1, &["ms", "msec", "millis", "millisecond", "milliseconds"]),
     (1000, &["s", "sec", "secs", "second", "seconds"]),
@@ -12,7 +12,7 @@ const UNITS: [(u64, &[&str]); 6] = [
     (604_800_000, &["w", "week", "weeks"]),
 ];
 
-/// Reads one: numbers with units, from the largest to the smallest; `0` needs none.
+/// Parses a duration: numbers with units, from the largest to the smallest; `0` needs no unit.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     const FORM: &str = "write it as 500ms, 30s, 5m, 1.5h, 1d or 1h30m";
     let mut rest = text.trim();
@@ -36,7 +36,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         let Some((worth, _)) = UNITS.iter().find(|(_, names)| names.contains(&unit)) else {
             return Err(format!("`{unit}` is no unit of time; {FORM}"));
         };
-        // Twice the same, or the smaller one first, is a slip.
+        // A repeated unit, or a smaller one first, is a typing error.
         if *worth >= smallest {
             return Err(format!("`{unit}` does not belong there; {FORM}"));
         }
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(all)
 }
 
-/// `number` times `worth` milliseconds.
+/// Returns `number` times `worth` milliseconds.
 fn part(number: &str, worth: u64) -> Option<Duration> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     if whole.is_empty() || fraction.is_empty() {
@@ -71,10 +71,10 @@ fn split(text: &str, is_first: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !is_first(c)).unwrap_or(text.len()))
 }
 
-/// A hundred years, as long as a lease may be.
+/// A hundred years, the upper bound of a lease.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// Writes one for people to glance at: its two largest units.
+/// Formats a duration for display: its two largest units.
 pub(crate) fn short(time: Duration) -> String {
     let millis = time.as_millis();
     if (1..1000).contains(&millis) {
@@ -95,7 +95,7 @@ pub(crate) fn short(time: Duration) -> String {
     }
 }
 
-/// An option's value: nothing of it is left out, but for parts of a millisecond.
+/// Formats the value of an option without loss, except for fractions of a millisecond.
 pub(crate) fn exact(time: Duration) -> String {
     let (mut seconds, millis) = (time.as_secs(), time.subsec_millis());
     if seconds == 0 {

@@ -1,60 +1,60 @@
-//! How the command ends: its exit codes, and the failures that carry them.
+//! The exit codes, and the failures that carry them.
 //!
-//! `run` passes on the exit code of the command it ran. Its own are those of `sysexits.h`, which no
-//! ordinary program uses for something else.
+//! `run` passes on the exit code of the command it ran. Its own exit codes are those of `sysexits.h`, which ordinary
+//! programs do not use for other purposes.
 
 use distlock::Error;
 
 use crate::out::shown;
 
-/// What was asked about is not so: a free lock to show, an owner that holds nothing, a bad finding.
+/// The answer is no: there is no lock to show, the owner holds nothing, or a finding is a failure.
 pub(crate) const NO: u8 = 1;
-/// The command line makes no sense.
+/// The command line is invalid.
 pub(crate) const USAGE: u8 = 64;
-/// The store cannot be reached, or refuses.
+/// The store cannot be reached, or refuses the request.
 pub(crate) const UNAVAILABLE: u8 = 69;
-/// The system gave us no runtime, or no signals.
+/// The system refused to provide a runtime, or signals.
 pub(crate) const SYSTEM: u8 = 71;
 /// The output cannot be written.
 pub(crate) const OUTPUT: u8 = 74;
-/// Somebody else holds the lock.
+/// Another owner holds the lock.
 pub(crate) const BUSY: u8 = 75;
 /// The lock was lost before the command had ended.
 pub(crate) const LOST: u8 = 76;
-/// The command is there but cannot be run, as shells say it.
+/// The command exists but cannot be run; the code is the one of shells.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// There is no such command, as shells say it.
+/// There is no such command; the code is the one of shells.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// As shells say that somebody was ended by a signal.
+/// Returns the exit code of shells for a process that was ended by a signal.
 pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// Why the command ends early.
+/// The reason for an early end, with the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    /// One line, with the way out if there is one; nothing if nobody needs to be told.
+    /// One line, with a solution if there is one; `None` to end silently.
     pub(crate) message: Option<String>,
-    /// What else lives under the name, if that is why.
+    /// The data that has the name instead, if that is the reason.
     wrong_kind: Option<WrongKind>,
 }
 
-/// Something that is not what the name was to be.
+/// A name whose data is of another kind than expected.
 #[derive(Debug)]
 struct WrongKind {
     name: String,
     detail: String,
 }
 
-/// What a name was to be.
+/// The expected kind of a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ExpectedKind {
     Latch,
-    /// A lock that is looked at or released.
+    /// A lock to inspect or release.
     Lock,
-    /// A lock of some kind, to be taken.
+    /// A lock of some kind, to acquire.
     LockToTake,
     Semaphore,
 }
@@ -76,7 +76,7 @@ impl Failure {
         }
     }
 
-    /// The same in words that fit what the name was to be.
+    /// Rewords the message for the expected kind of the name.
     pub(crate) fn of(mut self, expected: ExpectedKind) -> Self {
         if let Some(wrong) = &self.wrong_kind {
             self.message = Some(wrong.message(expected));
@@ -93,7 +93,7 @@ impl WrongKind {
                 "`{name}` is not a latch ({detail}); it was left as it is; choose another name"
             ),
             ExpectedKind::Lock => format!("`{name}` is not a lock ({detail})"),
-            // The library's message names a key prefix, which the command has not.
+            // The library's message names a key prefix, an option that the command does not have.
             ExpectedKind::LockToTake => format!(
                 "`{name}` is not a lock of this kind ({detail}); it was left as it is; choose another name, such as \
                  `lock:{name}`, or the option for its kind if it is a lock of another kind"

@@ -1,4 +1,4 @@
-//! The kinds of locks: which was asked for, how one of each is taken, and what they are called.
+//! The kinds of locks: their options, how one of each is acquired, and their names.
 
 use std::time::Duration;
 
@@ -12,39 +12,39 @@ use crate::permits;
 use crate::take::TakeParams;
 use crate::taken::Taken;
 
-// At most one of them. Not a doc comment: those of flattened arguments end up in the help.
+// At most one of these options. Not a doc comment: doc comments of flattened arguments end up in the help.
 #[derive(clap::Args, Clone, Copy, Debug)]
 #[group(id = "kind", multiple = false)]
 pub(crate) struct Flags {
-    /// First come, first served
+    /// Use a fair lock: first come, first served
     #[arg(long)]
     fair: bool,
-    /// Together with other readers, while nobody writes
+    /// Acquire to read: together with other readers, while no owner writes
     #[arg(long)]
     read: bool,
-    /// Alone: neither beside readers nor beside writers
+    /// Acquire to write: excludes readers and other writers
     #[arg(long)]
     write: bool,
-    /// The plain lock with a token for each grant: a number that grows
+    /// Use a fenced lock: a plain lock with an increasing token per grant
     #[arg(long)]
     fenced: bool,
-    /// The lock that redis-py, redsync and redlock know, not Redisson's
+    /// Use the lock of redis-py, redsync and redlock instead of Redisson's
     #[arg(long)]
     simple: bool,
-    /// At most N at once; fails if the semaphore has another number of permits
+    /// Up to N holders at once; fails if the semaphore has another number of permits
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_PERMITS))]
     permits: Option<u32>,
 }
 
-/// More are a slip of the finger.
+/// Upper bound of `--permits`: a higher number is probably a typing error.
 pub(crate) const MOST_PERMITS: i64 = 1_000_000;
 
-/// A kind that can be asked for.
+/// A kind of lock that can be requested.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Fair,
     Fenced,
-    /// One of so many.
+    /// One of this many permits.
     Permit(u32),
     Plain,
     Read,
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
 }
 
 impl Flags {
-    /// The plain lock, if nothing else was said.
+    /// Returns the requested kind; the plain lock by default.
     pub(crate) const fn kind(self) -> Kind {
         match self {
             Self { fair: true, .. } => Kind::Fair,
@@ -71,7 +71,8 @@ impl Flags {
 }
 
 impl Kind {
-    /// Waits for what was wished, as long as was wished; none if somebody else still holds it then, or one of them.
+    /// Acquires the requested locks, waiting for at most the requested time; returns `None` if another owner still
+    /// holds one of them then.
     pub(crate) async fn take(
         self,
         client: &Client,
@@ -122,7 +123,7 @@ impl Kind {
         }
     }
 
-    /// One of several.
+    /// Returns one lock as a member of several.
     fn member(self, client: &Client, name: &str, params: &TakeParams<'_>) -> Member {
         match self {
             Self::Fair => limited(client.fair_lock(name), params).into(),
@@ -135,7 +136,7 @@ impl Kind {
         }
     }
 
-    /// Of how many permits one is wanted, if one is.
+    /// Returns the total number of permits, for a semaphore.
     pub(crate) const fn permits(self) -> Option<u32> {
         match self {
             Self::Permit(total) => Some(total),
@@ -145,7 +146,7 @@ impl Kind {
         }
     }
 
-    /// As the library calls it.
+    /// Returns the library's name of the kind.
     const fn sort(self) -> LockKind {
         match self {
             Self::Fair => LockKind::Fair,
@@ -163,10 +164,10 @@ fn permit(client: &Client, name: &str, total: u32) -> Lock<Permit> {
     client.semaphore(name).with_permits(total).permit()
 }
 
-/// Creates the semaphores, or finds them with as many permits. If one has another number, none is created. On a server
-/// a number cannot be told from an application's counter, so a different number is never changed here.
+/// Creates the semaphores, or finds them with the same total. If one has another total, none is created. On a server a
+/// total cannot be told from an application's counter, so a different number is never changed here.
 async fn agree(client: &Client, names: &[String], total: u32) -> Result<(), Failure> {
-    // Before the first is created. Of one alone `create` sees the same.
+    // All are checked before the first is created. For a single one `create` checks the same.
     let checked = if names.len() > 1 { names } else { &[] };
     for name in checked {
         let semaphore = client.semaphore(&**name);
@@ -198,7 +199,8 @@ fn has_as_many(name: &str, count: PermitCount, total: u32) -> Result<(), Failure
     Err(Failure::new(exit::USAGE, message))
 }
 
-/// Creates a semaphore if there is neither a number nor a permit of that name; otherwise returns what there is.
+/// Creates a semaphore if there is neither a number nor a permit of that name; otherwise returns the existing one's
+/// count.
 pub(crate) async fn create(
     semaphore: &Semaphore,
     total: u32,
@@ -213,7 +215,7 @@ pub(crate) async fn create(
     semaphore.count().await.map(Some)
 }
 
-/// Whether there is neither a number nor a permit. A number that is zero looks the same, and is not replaced by
+/// Returns whether there is neither a number nor a permit. A number that is zero looks the same, and is not replaced by
 /// `try_set`.
 const fn is_nothing(count: PermitCount) -> bool {
     count.available == 0 && count.out == 0
@@ -247,7 +249,7 @@ fn limited<K>(lock: Lock<K>, params: &TakeParams<'_>) -> Lock<K> {
     }
 }
 
-/// What people and programs are told of a lock's kind, in a word.
+/// Returns the one-word name of a lock's kind, for users and for programs.
 pub(crate) const fn word(kind: LockKind) -> &'static str {
     match kind {
         LockKind::Fair => "fair",
@@ -257,7 +259,7 @@ pub(crate) const fn word(kind: LockKind) -> &'static str {
         LockKind::Semaphore => "semaphore",
         LockKind::Simple => "simple",
         LockKind::Write => "write",
-        // What a newer library may know.
+        // A newer library may know more kinds.
         _ => "other",
     }
 }

@@ -1,5 +1,5 @@
-//! Who holds a lock, in words: `deploy@web1 pid 4242 since 2026-11-16T07:40:00Z: pg_dump app`, or `… fixed: …` if nobody
-//! renews it.
+//! The label of a holder: `deploy@web1 pid 4242 since 2026-11-16T07:40:00Z: pg_dump app`, or `… fixed: …` if its lease
+//! is not renewed.
 
 use std::ffi::OsString;
 
@@ -10,12 +10,12 @@ use rustix::process::{Pid, test_kill_process};
 use crate::date::Date;
 use crate::out::shown;
 
-/// Behind the time, in the labels of those who do not renew.
+/// Follows the time in labels of holders that do not renew.
 const FIXED: &str = " fixed";
-/// As much of a command as a label carries, in characters: stores keep it in memory.
+/// Upper bound of a command in a label, in characters: stores keep labels in memory.
 const LONGEST_COMMAND: usize = 120;
 
-/// What this process calls itself while it holds a lock for a command; whether its lease is never renewed.
+/// Returns the label of this process while it holds a lock for a command; `fixed` if its lease is never renewed.
 pub(crate) fn of_this_process(since: Date, fixed: bool, command: &[OsString]) -> String {
     let words = command.iter().map(|word| word.to_string_lossy());
     let command = without_passwords(&words.collect::<Vec<_>>());
@@ -33,18 +33,18 @@ pub(crate) fn of_this_process(since: Date, fixed: bool, command: &[OsString]) ->
     )
 }
 
-/// These words on one line, with `***` for whatever may be a user or a password in an address: `redis://***@db/`,
-/// `redis+unix:///run/db?pass=***`.
+/// Returns the words on one line, with `***` for everything that may be a user or a password in a url:
+/// `redis://***@db/`, `redis+unix:///run/db?pass=***`.
 ///
-/// A password may hold any character that nobody has encoded, blanks, `/` and `@` too. So all that stands between `://` and the last
-/// `@` of a word may belong to one, and all that follows `?pass=`.
+/// A password may hold any unencoded character, also blanks, `/` and `@`. So all text between `://` and the last `@` of
+/// a word may belong to one, and all text after `?pass=`.
 pub(crate) fn without_passwords(words: &[impl AsRef<str>]) -> String {
     let mut masked = Vec::new();
     let mut words = words;
     while let [word, later @ ..] = words {
         let (mut shown, goes_on) = mask(word.as_ref());
         words = later;
-        // A blank that was not quoted has made several words of it.
+        // An unquoted blank has split the password into several words.
         if goes_on && let Some(last) = later.iter().rposition(|word| word.as_ref().contains('@')) {
             shown.push_str(&mask(from_last_at(later[last].as_ref())).0);
             words = &later[last + 1..];
@@ -54,14 +54,14 @@ pub(crate) fn without_passwords(words: &[impl AsRef<str>]) -> String {
     masked.join(" ")
 }
 
-/// A word as it may be shown, and whether what was hidden may go on in the next one.
+/// Returns a word with its passwords masked, and whether the masked text may continue in the next word.
 fn mask(word: &str) -> (String, bool) {
     if let Some((before, address)) = word.split_once(SLASHES)
         && address.contains('@')
     {
         let begin = before.len() + SLASHES.len();
         let host = from_last_at(address);
-        // That may be the `@` of its value.
+        // That `@` may be a part of the parameter's value.
         if let Some(value) = parameter(&word[..word.len() - host.len()]) {
             return (format!("{}***", &word[..begin.min(value)]), false);
         }
@@ -81,7 +81,7 @@ fn from_last_at(text: &str) -> &str {
     text.rfind('@').map_or("", |at| &text[at..])
 }
 
-/// Where an address begins that does not begin with hosts and their ports.
+/// Returns where an authority begins that is not a list of hosts and their ports.
 fn odd_authority(word: &str) -> Option<usize> {
     let begins = word.match_indices(SLASHES);
     let mut begins = begins.map(|(at, _)| at + SLASHES.len());
@@ -93,7 +93,7 @@ fn odd_authority(word: &str) -> Option<usize> {
     })
 }
 
-/// `db`, `db:6379`, `[::1]:6379`
+/// Returns whether the text has the form `db`, `db:6379` or `[::1]:6379`.
 fn is_host(text: &str) -> bool {
     let (name, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         Some((name, "")) => (name, None),
@@ -110,7 +110,7 @@ fn is_port(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
-/// Where the value of the first parameter begins that is called as passwords are.
+/// Returns where the value of the first parameter begins whose name is that of a password.
 fn parameter(word: &str) -> Option<usize> {
     let begins = word.match_indices(['?', '&']);
     let mut begins = begins.map(|(at, mark)| at + mark.len());
@@ -124,13 +124,13 @@ fn parameter(word: &str) -> Option<usize> {
     })
 }
 
-/// A holder, as far as it says who it is.
+/// A holder, as far as its label describes it.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct HolderInfo {
-    /// `deploy@web1 pid 4242`, somebody else's label, or the owner's id.
+    /// `deploy@web1 pid 4242`, a label of another form, or the owner's id.
     pub(crate) name: String,
     pub(crate) since: Option<Date>,
-    /// Its lease ends when it says; else nobody knows whether it will be renewed.
+    /// Whether the lease is never renewed; otherwise it may or may not be.
     pub(crate) fixed: bool,
     pub(crate) command: Option<String>,
 }
@@ -167,7 +167,7 @@ impl HolderInfo {
         Self::new(holder.label.as_deref(), &holder.owner)
     }
 
-    /// Whether it was a process of this machine, and is none any more.
+    /// Returns whether the holder was a process of this machine that no longer exists.
     pub(crate) fn has_gone(&self) -> bool {
         let (user, pid) = self.name.rsplit_once(" pid ").unwrap_or_default();
         let here = user
@@ -178,7 +178,7 @@ impl HolderInfo {
     }
 }
 
-/// Without the time: that has a column of its own.
+/// Omits the time, which has a column of its own.
 impl std::fmt::Display for HolderInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.command {
@@ -188,7 +188,7 @@ impl std::fmt::Display for HolderInfo {
     }
 }
 
-/// By name if the environment or the system knows it; a container may know neither.
+/// Returns the user's name from the environment or the system, or the uid: a container may know no name.
 fn user() -> String {
     let name = ["USER", "LOGNAME"].into_iter().find_map(|variable| {
         let name = std::env::var(variable).ok();
@@ -199,7 +199,7 @@ fn user() -> String {
     name.or_else(listed).unwrap_or_else(|| format!("uid{uid}"))
 }
 
-/// `name:password:uid:…`, a line each.
+/// Finds a user's name in lines of the form `name:password:uid:…`.
 fn name_of(uid: u32, users: &str) -> Option<String> {
     let mut lines = users.lines().map(|line| line.split(':'));
     lines.find_map(|mut fields| {
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn only_who_was_here_is_known_to_have_gone() {
-        // No system has as many processes.
+        // No system has that many processes.
         let dead = i32::MAX;
         let who = |host: &str| {
             let label = format!("ann@{host} pid {dead} since {SINCE}: true");
@@ -306,7 +306,7 @@ mod tests {
             let label = of_this_process(since, false, &[word.into()]);
             assert!(label.ends_with(&format!(": {expected}")), "{label}");
         }
-        // A blank that was not quoted.
+        // An unquoted blank.
         for (words, expected) in [
             (
                 &["a", "redis://:se", "cret@db", "b"][..],

@@ -1,4 +1,4 @@
-//! `latch`: some wait until others have finished.
+//! `latch`: waits until other processes have finished.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::exit::{self, ExpectedKind, Failure};
 use crate::out::{Out, shown};
 use crate::store;
 
-/// What a store can count.
+/// Upper bound of a count in a store.
 const MOST: u64 = (1 << 53) - 1;
 
-/// Wait until others have finished.
+/// Wait until other processes have finished.
 ///
-/// Somebody says how many there are to wait for (`set`), each says when it has finished (`down`), and whoever
-/// waits goes on when the last one has (`wait`). Java's side is Redisson's RCountDownLatch.
+/// `set` sets the count, each process counts down when it has finished (`down`), and `wait` returns when the count is
+/// zero. Redisson's RCountDownLatch is the same latch for Java.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Latch {
     #[command(subcommand)]
@@ -28,50 +28,50 @@ pub(crate) struct Latch {
 #[derive(Debug, Subcommand)]
 enum LatchCommand {
     Set(Set),
-    /// One has finished. Prints how many are left.
+    /// Count down by one. Prints the remaining count.
     Down(Named),
     Wait(Wait),
-    /// Print how many are left; 0 of a latch that nobody has set.
+    /// Print the remaining count; 0 for a latch that was never set.
     Show(Named),
     Delete(Delete),
 }
 
-/// Set how many there are to wait for.
+/// Set the count of the latch.
 ///
 /// Asks before it replaces a number, which may be an application's counter; without a terminal that needs `--force`.
-/// Waiters of a latch that is replaced go on.
+/// Waiters of a replaced latch continue.
 #[derive(clap::Args, Debug)]
 struct Set {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     named: Named,
-    /// How many there are to wait for
+    /// The number of count-downs to wait for
     #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=MOST))]
     count: u64,
 }
 
-/// Delete the latch: its waiters go on.
+/// Delete the latch: its waiters continue.
 ///
-/// Asks first, since its number may be an application's counter; without a terminal that needs `--force`. Ends with 1
-/// if nobody has set it.
+/// Asks first, since its number may be an application's counter; without a terminal that needs `--force`. Exits with 1
+/// if the latch was never set.
 #[derive(clap::Args, Debug)]
 struct Delete {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     named: Named,
 }
 
-/// Wait until none is left. A latch that nobody has set is open.
+/// Wait until the count is zero. A latch that was never set is open.
 #[derive(clap::Args, Debug)]
 struct Wait {
-    /// How long to wait; 0: not at all [default: for ever]
+    /// How long to wait; 0: do not wait [default: forever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
-    /// The exit code if some are left then, other than 0
+    /// Exit code if the count is not zero then, other than 0
     #[arg(long, value_name = "CODE", default_value_t = exit::BUSY,
           value_parser = clap::value_parser!(u8).range(1..))]
     busy_code: u8,
@@ -98,7 +98,8 @@ pub(crate) async fn latch(args: Latch) -> Result<u8, Failure> {
     done.map_err(|failure| failure.of(ExpectedKind::Latch))
 }
 
-/// What is there, for a question. On a server a number may be anybody's; in a file it is a latch's.
+/// Describes the current state for a question. On a server a number may belong to any program; in a file it belongs to
+/// a latch.
 fn state(args: &Named, left: u64) -> String {
     let name = shown(&args.name);
     match left {
@@ -107,7 +108,8 @@ fn state(args: &Named, left: u64) -> String {
     }
 }
 
-/// Refuses a number of 0 or less on a server: a latch is deleted by the last count-down, so that it is another program's.
+/// Rejects a number of 0 or less on a server: a latch is deleted by the last count-down, so such a number is another
+/// program's.
 fn may_be_a_latch(args: &Named, left: u64) -> Result<(), Failure> {
     if left > 0 || store::sees_processes(&args.store) {
         return Ok(());
@@ -121,7 +123,8 @@ fn may_be_a_latch(args: &Named, left: u64) -> Result<(), Failure> {
 
 async fn set(client: &Client, args: &Set) -> Result<u8, Failure> {
     let latch = client.latch(&*args.named.name);
-    // A look first: a change that comes to nothing leaves a note of itself beside the number.
+    // Read the count first: a change without an effect would still leave its entry in the dedup table beside the
+    // number.
     let mut left = latch.count().await?;
     if left == 0 {
         if latch.try_set(args.count).await? {

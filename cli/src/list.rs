@@ -1,4 +1,4 @@
-//! `ls` and `show`: who holds what.
+//! `ls` and `show`: the held locks and their holders.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ pub(crate) async fn ls(args: Locks) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// How long a listing may take without a line about its progress, and how often the line changes.
+/// How long a listing may take before it shows its progress, and the time between two updates of that line.
 const QUIET: Duration = Duration::from_millis(300);
 const REFRESH: Duration = Duration::from_millis(100);
 
@@ -100,20 +100,20 @@ pub(crate) async fn show(args: Show) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// One lock for programs.
+/// The JSON form of a lock.
 #[derive(Serialize)]
 struct LockOutput<'a> {
     name: &'a str,
-    /// None of a name that is free.
+    /// `None` for a name that is free.
     kind: Option<&'static str>,
     holders: Vec<Holder<'a>>,
-    /// Until it is free if nobody renews it; none for ever.
+    /// The time until the lock expires if it is not renewed; `None` if it does not expire.
     ttl_ms: Option<u64>,
-    /// The last grant's, of a fenced lock.
+    /// The token of the last grant of a fenced lock.
     token: Option<u64>,
-    /// How many permits there are, of a semaphore.
+    /// The number of permits of a semaphore.
     permits: Option<Permits>,
-    /// The owners that wait, the first of them: of a fair lock in their order, of a read/write lock the writers.
+    /// The first owners that wait: for a fair lock in the order of its queue, for a read/write lock the writers.
     waiting: &'a [String],
 }
 
@@ -127,7 +127,7 @@ struct Permits {
 struct Holder<'a> {
     owner: &'a str,
     hold_count: u64,
-    /// Until it holds it no longer if it does not renew it; none for ever.
+    /// The time until the hold expires if it is not renewed; `None` if it does not expire.
     ttl_ms: Option<u64>,
     label: Option<&'a str>,
     since: Option<String>,
@@ -170,7 +170,7 @@ impl<'a> LockOutput<'a> {
     }
 }
 
-/// A heading, and a row for each holder of each lock.
+/// Returns the rows of a table: a heading, and a row for each holder of each lock.
 fn table(locks: &[LockInfo], now: Date) -> Vec<String> {
     let heading = ["NAME", "KIND", "HELD FOR", "LEASE LEFT", "HOLDER"];
     let mut rows = vec![heading.map(str::to_owned)];
@@ -201,7 +201,7 @@ fn aligned(rows: &[[String; 5]]) -> Vec<String> {
         for (cell, width) in row.iter().zip(widths) {
             line.push_str(&format!("{cell:<width$}  "));
         }
-        // The last column is nobody's left neighbour.
+        // The last column needs no padding.
         line + &row[4]
     };
     rows.iter().map(line).collect()
@@ -219,7 +219,8 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
     }));
     for holder in &lock.holders {
         let who = HolderInfo::of(holder);
-        // Without a lease the store sees somebody at work; if not the one who took it, then whom that has started.
+        // A hold without a lease means that the store sees a process at work: if the holder has ended, then one that it
+        // has started.
         let left_behind = sees_processes && holder.ttl.is_none() && who.has_gone();
         let gone = if left_behind {
             " (gone; what it started holds on)"
@@ -258,8 +259,8 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
     lines
 }
 
-/// How long it lasts without a lease that ends. Whoever says who they are is one of us, and the store sees whether
-/// they are still there.
+/// Describes the end of a hold without a lease. A labelled holder is a client of this library, and the store detects
+/// its end.
 pub(crate) fn endless(lock: &LockInfo) -> &'static str {
     let labelled = lock.holders.iter().any(|holder| holder.label.is_some());
     if labelled { "while it runs" } else { "no end" }

@@ -1,9 +1,9 @@
 //! `distlock`: runs commands one at a time, on one machine or on many.
 //!
-//! What was typed is in [`args`], one file for each command beside it. `run` is made of the lock
-//! ([`store`], [`kind`], [`take`], [`taken`], [`waiting`], [`nested`]), the command under it ([`child`], [`tree`], [`term`],
-//! [`signals`]) and the rules between the two ([`run`]). Everything that is printed goes through [`out`], questions through
-//! [`confirm`]; how it all ends is in [`exit`].
+//! The command line is parsed in [`args`]; each subcommand has a file beside it. `run` consists of the lock ([`store`],
+//! [`kind`], [`take`], [`taken`], [`waiting`], [`nested`]), the command under it ([`child`], [`tree`], [`term`],
+//! [`signals`]) and the rules between the two ([`run`]). All output goes through [`out`], questions through
+//! [`confirm`]; the exit codes and failures are in [`exit`].
 #![expect(
     clippy::disallowed_methods,
     reason = "a program keeps its own time, and what it waits for is people"
@@ -47,12 +47,13 @@ use crate::args::Command;
 use crate::exit::Failure;
 use crate::out::say;
 
-/// Two open files each: an epoll, its copy and its waker, and the pair of the signals with a copy.
+/// Each pair is two open files. Together they are as many as tokio opens: an epoll, its copy and its waker, and the
+/// pair of the signals with a copy.
 const PAIRS: usize = 3;
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
-    // Before anything else: this is a step on the way to somebody's command, and they wait for it.
+    // This check comes first: the process is an intermediate step before the user's command, which waits for it.
     match words.next() {
         Some(word) if word == child::STEP => return finish(child::exec_from_step(words)),
         Some(word) if word == child::END => return finish(Ok(child::end_by(words.next()))),
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
 
 fn dispatch(command: Command) -> Result<u8, Failure> {
     check_open_files()?;
-    // One thread is enough: leases are renewed by the library's own.
+    // One thread is enough: leases are renewed by the library's own thread.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -82,12 +83,12 @@ fn dispatch(command: Command) -> Result<u8, Failure> {
             Command::Watch(args) => watch::watch(args).await,
         }
     });
-    // What it waits for may be a host's name that nobody knows: it would take its time.
+    // A pending lookup of an unknown host name would delay the exit for long.
     runtime.shutdown_timeout(store::MAX_CLOSE_TIME);
     done
 }
 
-/// Opens and closes as many files as tokio needs to begin: its registry of signals panics if there are too few.
+/// Opens and closes as many files as tokio needs at its start: its registry of signals panics if there are too few.
 fn check_open_files() -> Result<(), Failure> {
     let pairs: io::Result<Vec<_>> = (0..PAIRS).map(|_| UnixStream::pair()).collect();
     pairs.map(drop).map_err(|error| cannot_begin(&error))

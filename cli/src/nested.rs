@@ -1,7 +1,7 @@
-//! A `run` inside another: the holds of the runs around this one.
+//! A `run` inside another: the holds of the outer runs.
 //!
-//! Who starts a command under a lock tells it so in the environment. A variable can be copied anywhere and
-//! outlive the hold, so it is only a hint: the store has the last word.
+//! A run passes its holds to its command in the environment. A variable can be copied anywhere and outlive the hold, so
+//! it is only a hint: the store has the last word.
 
 use distlock::{Client, Error};
 use rustix::process::Pid;
@@ -12,38 +12,38 @@ use crate::tree;
 
 /// The lock of the innermost run.
 pub(crate) const NAME: &str = "DISTLOCK_NAME";
-/// Its owner.
+/// The owner of that lock.
 pub(crate) const OWNER: &str = "DISTLOCK_OWNER";
-/// Which grant it is, of a fenced lock.
+/// The token of the grant, for a fenced lock.
 pub(crate) const TOKEN: &str = "DISTLOCK_TOKEN";
-/// Those of all runs around, as JSON: names may hold any character.
+/// The holds of all outer runs, as JSON: names may contain any character.
 const ALL: &str = "DISTLOCK_HELD";
 
-/// A hold of a run around this one.
+/// A hold of an outer run.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Hold {
     pub(crate) name: String,
     pub(crate) owner: String,
-    /// As it was granted: the store may have one of that name that is older than this hold.
+    /// The token of the grant: the store may have an older hold of that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<u64>,
-    /// Together with others who read.
+    /// Whether the hold is a reader's, which other readers may share.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) reads: bool,
-    /// Together with others who have a permit: of so many.
+    /// The total number of permits of the semaphore, if the hold is a permit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) permits: Option<u32>,
 }
 
-/// The variables of a command, and what each is; those that are nothing are taken away.
+/// The variables of a command and their values; a variable without a value is removed.
 pub(crate) type Environment = [(&'static str, Option<String>); 4];
 
-/// The holds around this process, as far as the environment says.
+/// Returns the holds of the outer runs, as far as the environment has them.
 pub(crate) fn outer_holds() -> Vec<Hold> {
     std::env::var(ALL).map_or_else(|_| Vec::new(), |text| parse(&text))
 }
 
-/// Which of them is this lock's, and is still there.
+/// Returns the outer hold of this lock, if the store still has it.
 pub(crate) async fn still_held(
     client: &Client,
     name: &str,
@@ -55,7 +55,7 @@ pub(crate) async fn still_held(
     }
     let seen = match client.admin().inspect(name).await {
         Ok(Some(seen)) => seen,
-        // Another library's by now, or nothing that locks: at any rate not that hold.
+        // Another library's lock by now, or no lock: in any case not that hold.
         Ok(None) | Err(Error::WrongKind { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -63,18 +63,18 @@ pub(crate) async fn still_held(
     Ok(same.find(|hold| holds(&hold.owner)).cloned())
 }
 
-/// Whether a process was started under a hold of this owner, be it inside of further runs.
+/// Returns whether a process was started under a hold of this owner, also inside of further runs.
 pub(crate) fn is_under(process: Pid, owner: &str) -> bool {
-    // In quotes: an owner may begin as another does.
+    // With quotes, because one owner may be a prefix of another.
     !owner.is_empty() && tree::has_in_environment(process, ALL, &format!("\"{owner}\""))
 }
 
-/// What a command under these holds finds in its environment: of several a line for each.
+/// Returns the environment of a command under these holds; several holds have a line each.
 pub(crate) fn environment(mut outer: Vec<Hold>, holds: Vec<Hold>) -> Environment {
     let lines = |line: fn(&Hold) -> String| holds.iter().map(line).collect::<Vec<_>>().join("\n");
     let name = lines(|hold| hold.name.clone());
     let owner = lines(|hold| hold.owner.clone());
-    // Without one, that of a run further out would pass for this lock's.
+    // Without this variable, the token of an outer run would be mistaken for this lock's token.
     let fenced = holds.iter().any(|hold| hold.token.is_some());
     let token = lines(|hold| {
         hold.token
@@ -86,7 +86,7 @@ pub(crate) fn environment(mut outer: Vec<Hold>, holds: Vec<Hold>) -> Environment
             outer.push(hold);
         }
     }
-    // Strings always become JSON.
+    // Serializing strings as JSON cannot fail.
     let all = serde_json::to_string(&outer).unwrap_or_default();
     [
         (NAME, Some(name)),
@@ -96,7 +96,7 @@ pub(crate) fn environment(mut outer: Vec<Hold>, holds: Vec<Hold>) -> Environment
     ]
 }
 
-/// What nobody can read says nothing.
+/// Parses the list of holds; unreadable text means no holds.
 fn parse(text: &str) -> Vec<Hold> {
     serde_json::from_str(text).unwrap_or_default()
 }

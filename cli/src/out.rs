@@ -1,4 +1,4 @@
-//! Everything that is printed: answers to standard output, the rest to standard error.
+//! The output: results to standard output, everything else to standard error.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -13,8 +13,8 @@ use serde::Serialize;
 use crate::exit::{self, Failure};
 use crate::style::Style;
 
-/// Standard output. Whoever stops reading it ends the command, quietly and with success: they have what
-/// they wanted (`distlock ls | head -1`).
+/// Standard output. A reader that closes it early ends the command, silently and with success: it has the part that it
+/// wanted (`distlock ls | head -1`).
 pub(crate) struct Out {
     stdout: std::io::Stdout,
     style: Style,
@@ -29,8 +29,8 @@ impl Out {
         }
     }
 
-    /// Whether we were started without one. The standard library then puts the null device in its place, to be read
-    /// and written; somebody's own `> /dev/null` is only written.
+    /// Returns whether this process was started without standard output. The standard library then opens the null
+    /// device in its place for reading and writing; a user's own `> /dev/null` is only open for writing.
     pub(crate) fn is_closed() -> bool {
         let stdout = std::io::stdout();
         let read_too = fcntl_getfl(&stdout).is_ok_and(|flags| flags.contains(OFlags::RDWR));
@@ -47,7 +47,7 @@ impl Out {
         self.write(format!("{text}\n").as_bytes())
     }
 
-    /// One object, on one line.
+    /// Writes one object, on one line.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value)
             .map_err(|error| Failure::new(exit::OUTPUT, error.to_string()))?;
@@ -64,7 +64,7 @@ impl Out {
         })
     }
 
-    /// Whether nobody reads it any more, for commands that may have nothing to say for a long time.
+    /// Returns whether the reader has closed the output, for commands that may write nothing for a long time.
     pub(crate) fn is_abandoned(&self) -> bool {
         let mut pipe = [PollFd::new(&self.stdout, PollFlags::empty())];
         let now = Timespec {
@@ -79,12 +79,12 @@ impl Out {
     }
 }
 
-/// A message, on standard error, on one line whatever is in it. If that is gone as well, there is nobody left to tell.
+/// Writes a message to standard error, always on one line. If that is closed as well, the message is dropped.
 pub(crate) fn say(message: impl Display) {
     offer(&message_line(message), PATIENCE);
 }
 
-/// The same without waiting for a reader that stands still; reports whether it was written.
+/// Does the same without waiting for a blocked reader; reports whether it was written.
 pub(crate) fn say_at_once(message: impl Display) -> bool {
     offer(&message_line(message), Duration::ZERO)
 }
@@ -94,8 +94,8 @@ fn message_line(message: impl Display) -> String {
     format!("distlock: {message}\n")
 }
 
-/// Writes to standard error what is taken within that time, and drops what is not: a reader that stands still must
-/// not keep us from our locks, nor from our end. Reports whether it was written.
+/// Writes to standard error the text that is accepted within `patience`, and drops the rest: a blocked reader must
+/// delay neither the locks nor the end of this process. Reports whether it was written.
 pub(crate) fn offer(text: &str, patience: Duration) -> bool {
     let mut stderr = std::io::stderr();
     let room = has_room(&stderr, patience);
@@ -113,21 +113,21 @@ fn has_room(stderr: &std::io::Stderr, patience: Duration) -> bool {
         let left = Timespec::try_from(left).unwrap_or_default();
         let mut room = [PollFd::new(stderr, PollFlags::OUT)];
         match poll(&mut room, Some(&left)) {
-            // By a signal, which is heard elsewhere.
+            // The signal is handled elsewhere.
             Err(Errno::INTR) => {}
-            // What cannot be asked, or has gone, answers the write.
+            // If polling fails, or the stream is closed, the write reports it.
             Err(_) | Ok(1..) => return true,
             Ok(0) => return false,
         }
     }
 }
 
-/// What a pipe with room takes without waiting, in bytes; more than any message has.
+/// The size that a pipe with room accepts without blocking, in bytes; more than any message has.
 const AT_ONCE: usize = 4096;
-/// How long somebody who reads has for what they have not read yet.
+/// How long a message waits for a reader that has not yet read the earlier output.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A name or label as it may be shown: on one line, not too much of it, and no orders to the terminal.
+/// Returns a name or label for display: on one line, truncated, and without terminal control sequences.
 pub(crate) fn shown(text: &str) -> String {
     let mut chars = text.chars();
     let mut shown = harmless(chars.by_ref().take(LONGEST_SHOWN));
@@ -137,7 +137,7 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
-/// Text of others as a part of ours: on one line, and no orders to the terminal.
+/// Returns foreign text for use in a message: on one line, and without terminal control sequences.
 pub(crate) fn harmless(text: impl Iterator<Item = char>) -> String {
     let mut harmless = String::new();
     for c in text {
@@ -150,12 +150,12 @@ pub(crate) fn harmless(text: impl Iterator<Item = char>) -> String {
     harmless
 }
 
-/// Whether it changes the direction in which the rest of a line is read.
+/// Returns whether the character changes the writing direction of the rest of a line.
 const fn turns_around(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// In characters.
+/// Upper bound in characters.
 const LONGEST_SHOWN: usize = 200;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `permits`: how many of a job there may be at once, without taking one.
+//! `permits`: manages the number of permits of a semaphore, without acquiring one.
 
 use clap::Subcommand;
 use distlock::{Client, PermitCount, ReleaseOn};
@@ -10,11 +10,11 @@ use crate::kind::{self, MOST_PERMITS};
 use crate::out::{Out, shown};
 use crate::store;
 
-/// Say, see or forget how many permits there are.
+/// Set, show or delete the number of permits.
 ///
-/// Sets, shows or deletes the number of permits that `run --permits N` uses. The number stays when all have ended, and
-/// the name is a semaphore's as long as it does. On a server the number is a key of its name, which looks like any other
-/// counter. Java's side is Redisson's RPermitExpirableSemaphore.
+/// Sets, shows or deletes the number of permits that `run --permits N` uses. The number stays after all holders have
+/// ended, and the name belongs to the semaphore as long as it exists. On a server the number is the key of that name,
+/// which looks like any other counter. Redisson's RPermitExpirableSemaphore is the same semaphore for Java.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Permits {
     #[command(subcommand)]
@@ -24,23 +24,23 @@ pub(crate) struct Permits {
 #[derive(Debug, Subcommand)]
 enum PermitsCommand {
     Set(Set),
-    /// Print how many are out and to be had. Ends with 1 if nobody has said.
+    /// Print how many permits are in use and available. Exits with 1 if the number was never set.
     Show(Named),
     Delete(Delete),
 }
 
-/// Set how many permits there are in all.
+/// Set the total number of permits.
 ///
 /// Asks before it replaces another number, which may be an application's counter; without a terminal that needs
-/// `--force`. The same number again changes nothing.
+/// `--force`. Setting the same number again changes nothing.
 #[derive(clap::Args, Debug)]
 struct Set {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     named: Named,
-    /// How many there are
+    /// The total number of permits
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_PERMITS))]
     total: u32,
 }
@@ -48,10 +48,10 @@ struct Set {
 /// Delete the number: the name is free for other locks.
 ///
 /// Asks first, since the number may be an application's counter; without a terminal that needs `--force`. Holders of
-/// permits lose them. Ends with 1 if there is no number.
+/// permits lose them. Exits with 1 if there is no number.
 #[derive(clap::Args, Debug)]
 struct Delete {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -114,13 +114,14 @@ async fn delete(client: &Client, args: &Delete) -> Result<u8, Failure> {
     Err(none(name))
 }
 
-/// How many permits there are in all.
+/// Returns the total number of permits.
 pub(crate) fn total(count: PermitCount) -> i64 {
     let in_use = i64::try_from(count.out).unwrap_or(i64::MAX);
     count.available.saturating_add(in_use)
 }
 
-/// What is there, for a question. On a server, a number without a permit in use may be a semaphore's or any other counter.
+/// Describes the current state for a question. On a server, a number without a permit in use may belong to a semaphore
+/// or be any other counter.
 fn state(args: &Named, count: PermitCount) -> String {
     let (name, total) = (shown(&args.name), total(count));
     match count.out {

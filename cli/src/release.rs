@@ -1,4 +1,4 @@
-//! `release`: gives back what an owner holds, or takes a lock from whoever holds it.
+//! `release`: releases an owner's hold, or a lock by force.
 
 use std::io::IsTerminal;
 
@@ -70,7 +70,7 @@ async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
         say("left as it is");
         return Ok(exit::NO);
     }
-    // From whom was asked about, and nobody who got it meanwhile.
+    // Release only the holder in the question, not an owner that acquired the lock meanwhile.
     match client.admin().release(name, &holder.owner).await {
         Ok(true) => Ok(0),
         Ok(false) => Err(Failure::new(exit::NO, "it was given back meanwhile")),

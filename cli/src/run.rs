@@ -1,18 +1,18 @@
 //! `run`: a command while a lock is held.
 //!
-//! | state | what happens | then |
+//! | state | event | next state |
 //! |---|---|---|
-//! | connecting | a signal that ends us | ends with 128+n |
-//! | waiting | granted | running |
-//! | | time is over | ends with the busy code |
-//! | | a signal that ends us | ends with 128+n |
-//! | running | the command ends | giving back; if it was told to, when all it started has ended |
+//! | connecting | a signal that ends this process | exit with 128+n |
+//! | waiting | the lock is granted | running |
+//! | | the wait times out | exit with the busy code |
+//! | | a signal that ends this process | exit with 128+n |
+//! | running | the command ends | releasing; if it was asked to end, after all it started has ended |
 //! | | the lock is lost | ending |
-//! | | a signal | the command gets it |
-//! | ending | grace is over | everything left is killed |
-//! | | nothing is left | ends with 76 |
-//! | giving back | the lock was lost before the command ended | ends with 76 |
-//! | | `--at-least` is over, or a signal that ends us | ends with the command's code |
+//! | | a signal | running: the command receives it |
+//! | ending | the grace is over | everything left is killed |
+//! | | nothing is left | exit with 76 |
+//! | releasing | the lock was lost before the command ended | exit with 76 |
+//! | | `--at-least` is over, or a signal that ends this process | exit with the command's code |
 
 use std::time::{Duration, Instant};
 
@@ -33,12 +33,12 @@ use crate::store;
 use crate::take::{TakeOutcome, TakeParams, busy, take};
 use crate::taken::Taken;
 
-/// After a TERM that was passed on longer ago than this, a command that is still there does not clean up: it goes on.
+/// A command that is still running this long after a forwarded TERM is not cleaning up: it has decided to go on.
 const LONGEST_CLEANUP: Duration = Duration::from_secs(60);
 
-/// Between two looks at what is left of a command that is to end.
+/// Time between two scans for the remaining processes of a command that is to end.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// What is still there so long after it was killed cannot be killed.
+/// A process that still exists this long after KILL cannot be killed.
 const FINAL_PROBE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
@@ -56,8 +56,8 @@ pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
             child::kill_self(Signal::INT);
             Ok(code)
         }
-        // Under the hold of a run around us, which watches over it: we are not needed. What was sent to us until
-        // now was meant for the command.
+        // The command runs under the hold of an outer run, which supervises it, so this process is not needed. The
+        // signals that it has received until now were meant for the command.
         RunOutcome::Held(environment) => match signals.asked_to_end() {
             Some(code) => Ok(code),
             None => Err(child::exec_command(&args.command, environment)),
@@ -67,9 +67,9 @@ pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
 
 enum RunOutcome {
     Ended(u8),
-    /// By Ctrl-C: a shell around us stops its script only if we end as the command did.
+    /// The command was ended by Ctrl-C: a parent shell stops its script only if this process ends the same way.
     Interrupted(u8),
-    /// There is a hold already; with this environment the command runs under it.
+    /// A hold already exists; the command runs under it with this environment.
     Held(Environment),
 }
 
@@ -79,10 +79,10 @@ async fn under_lock(
     signals: &mut Signals,
 ) -> Result<RunOutcome, Failure> {
     let outer = nested::outer_holds();
-    // What a run around this one holds is not to be waited for.
+    // Do not wait for a lock that an outer run holds.
     let (mut holds, mut names) = (Vec::new(), Vec::new());
     for (place, name) in args.names.iter().enumerate() {
-        // Twice is once.
+        // A name that is given twice is acquired once.
         if args.names[..place].contains(name) {
             continue;
         }
@@ -114,7 +114,7 @@ async fn under_lock(
         permits: args.kind.kind().permits(),
     }));
     holds.sort_by_key(|hold| args.names.iter().position(|name| *name == hold.name));
-    // A fixed lease ends, whoever is still at work.
+    // A fixed lease expires even if the command is still at work.
     let leased = args.fixed || !store::sees_processes(&args.store);
     if let Some(code) = signals.asked_to_end() {
         return release_locks(taken, code, HoldStatus::Unknown, leased)
@@ -122,10 +122,10 @@ async fn under_lock(
             .map(RunOutcome::Ended);
     }
     let environment = nested::environment(outer, holds);
-    // Only now: while we waited, somebody may have brought us to the foreground.
+    // Checked only now: during the wait the user may have brought this process to the foreground.
     let own_group = child::gets_own_group();
     if own_group {
-        // In ours, Ctrl-Z stops the command as well, without our help.
+        // In a shared group, Ctrl-Z stops the command by itself.
         signals.listen_for_stops()?;
     }
     let owner = taken.parts.first().map_or("", |part| &part.owner);
@@ -136,14 +136,14 @@ async fn under_lock(
             told: SignalTarget::Nobody,
         }) => code,
         Ok(Ended { code, told }) => {
-            // The rest of it may still be tidying up: under the lock.
+            // The rest of it may still be cleaning up, which must happen under the lock.
             child.was_told(told);
             end(&mut child, args.grace).await;
             code
         }
         Err(lost) => {
             let message = loss(&lost, args, &taken);
-            // A reader of our messages that stands still must not keep the command running.
+            // A blocked reader of standard error must not keep the command running.
             let said = say_at_once(&message);
             end(&mut child, args.grace).await;
             if !said {
@@ -157,14 +157,14 @@ async fn under_lock(
         .map(|least| least.saturating_sub(since.elapsed()));
     let hold_status = match left.filter(|left| !left.is_zero()) {
         Some(left) => {
-            // Asked now: a loss that is noticed later may be one from before the command ended.
+            // The status is requested now: a loss that is noticed later may have happened before the command ended.
             let hold_status = hold_status(client, &taken).await;
             if hold_status != HoldStatus::Lost {
                 wait_at_least(left, &taken, signals).await;
             }
             hold_status
         }
-        // The answer to the release tells.
+        // The reply to the release will show the status.
         None => HoldStatus::Unknown,
     };
     let code = release_locks(taken, code, hold_status, leased).await?;
@@ -172,7 +172,7 @@ async fn under_lock(
 }
 
 impl RunOutcome {
-    /// The end of a command that ended by itself, or not.
+    /// The outcome for a command that ended by itself, or by a signal.
     fn by(code: u8, itself: bool) -> Self {
         if code == exit::by_signal(Signal::INT.as_raw()) && !itself {
             return Self::Interrupted(code);
@@ -199,8 +199,8 @@ fn params<'a>(args: &Run, names: &'a [String]) -> TakeParams<'a> {
     }
 }
 
-/// Refuses a hold without a token to a command that was to have one, since its writes would bring none along, and a
-/// reader's to one that was to be alone.
+/// Rejects an outer hold without a token for a command that asks for one, since its writes would carry no token, and a
+/// reader's hold for a command that asks for exclusion.
 fn has_what_is_needed(hold: &Hold, args: &Run) -> Result<(), Failure> {
     let missing = match args.kind.kind() {
         Kind::Fenced if hold.token.is_none() => {
@@ -225,12 +225,12 @@ fn has_what_is_needed(hold: &Hold, args: &Run) -> Result<(), Failure> {
     Err(Failure::new(exit::USAGE, message))
 }
 
-/// What is said of a loss: its cause, what to do about it, and what happens to the command now.
+/// Returns the message about a loss: its cause, what to do about it, and what happens to the command now.
 fn loss(lost: &Lost, args: &Run, taken: &Taken) -> String {
     let (name, option) = (shown(&lost.name), store::option(&args.store));
     let cause = match (lost.reason, args.max_hold) {
         (LostReason::MaxHold, Some(longest)) => {
-            // It is over for all of them at once.
+            // The limit ends all holds at once.
             let names = taken
                 .parts
                 .iter()
@@ -261,21 +261,21 @@ fn loss(lost: &Lost, args: &Run, taken: &Taken) -> String {
     format!("{cause}; sending TERM to the command (grace {grace})")
 }
 
-/// How the command ended.
+/// The end of the command.
 struct Ended {
     code: u8,
-    /// Who had been asked to.
+    /// The processes that had been asked to end.
     told: SignalTarget,
 }
 
-/// How the command ended, or how the lock was lost before it had.
+/// Waits for the end of the command, or for a loss of the lock before that.
 async fn supervise(child: &mut Child, taken: &Taken, signals: &mut Signals) -> Result<Ended, Lost> {
     let mut lost = taken.lost();
     let mut told = SignalTarget::Nobody;
     loop {
         tokio::select! {
             biased;
-            // Nobody but us can give it back, and we are here.
+            // Only this process can release the lock, so `None` does not occur here.
             Some(lost) = &mut lost => return Err(lost),
             event = signals.next() => {
                 told = told.max(child.forward(event));
@@ -284,10 +284,10 @@ async fn supervise(child: &mut Child, taken: &Taken, signals: &mut Signals) -> R
                     return Ok(Ended { code, told });
                 }
                 if event == SignalEvent::Stop {
-                    // First the command: it must not go on without a lock that nobody renews.
+                    // Stop the command first: it must not run while its lock is not renewed.
                     child.stop();
                     stop_self();
-                    // If the lock has gone meanwhile it is woken to end, and for nothing else.
+                    // If the lock was lost meanwhile, the command is continued only to be ended.
                     if taken.is_held() {
                         child.go_on();
                     }
@@ -297,7 +297,7 @@ async fn supervise(child: &mut Child, taken: &Taken, signals: &mut Signals) -> R
     }
 }
 
-/// Ends the command and all that it started: asks, and after the grace does not ask any more.
+/// Ends the command and all that it started: sends TERM, and KILL after the grace.
 async fn end(child: &mut Child, grace: Duration) {
     let begun = Instant::now();
     // Programs that a handler of that TERM has started may be cleaning up.
@@ -305,7 +305,7 @@ async fn end(child: &mut Child, grace: Duration) {
     loop {
         child.reap();
         if child.is_gone() {
-            // Whoever died since the last time is to be buried as well.
+            // Processes that ended since the last call have to be reaped, too.
             child.reap();
             return;
         }
@@ -326,11 +326,11 @@ async fn end(child: &mut Child, grace: Duration) {
 enum HoldStatus {
     Held,
     Lost,
-    /// The store did not answer, or was not asked.
+    /// The store did not reply, or was not asked.
     Unknown,
 }
 
-/// Asks the store whether all of them are still ours.
+/// Asks the store whether all locks are still held.
 async fn hold_status(client: &Client, taken: &Taken) -> HoldStatus {
     if !taken.is_held() {
         return HoldStatus::Lost;
@@ -352,7 +352,7 @@ async fn hold_status(client: &Client, taken: &Taken) -> HoldStatus {
     HoldStatus::Held
 }
 
-/// Keeps the lock for that long, unless it goes or somebody wants us to end.
+/// Holds the lock for the rest of `--at-least`, unless it is lost or a signal ends this process.
 async fn wait_at_least(left: Duration, taken: &Taken, signals: &mut Signals) {
     let mut over = std::pin::pin!(tokio::time::sleep(left));
     let mut lost = taken.lost();
@@ -369,8 +369,8 @@ async fn wait_at_least(left: Duration, taken: &Taken, signals: &mut Signals) {
     }
 }
 
-/// Gives the lock back. A command that ended well has not run under the lock if that was lost before. A loss does not count if
-/// the store said after the command's end that the lock was held.
+/// Releases the lock. A command that ended well has not run under the lock if that was lost before. A loss does not
+/// count if the store said after the command's end that the lock was held.
 async fn release_locks(
     taken: Taken,
     code: u8,

@@ -1,8 +1,8 @@
-//! Signals that are sent to us, to be passed on.
+//! Signals that are sent to this process, to be forwarded to the command.
 //!
-//! What this process was told to ignore it goes on to ignore (`nohup`, jobs in the background of a
-//! script), and so does the command, which inherits that. What was merely blocked we hear again, as `timeout` does:
-//! without news of its children a run would never end. The command inherits that, too.
+//! Signals that this process was started to ignore stay ignored (`nohup`, background jobs of a script), also by the
+//! command, which inherits that. Signals that were only blocked are unblocked, as `timeout` does: without SIGCHLD a run
+//! would never end. The command inherits that, too.
 
 use std::fmt::Display;
 use std::task::{Context, Poll, Waker};
@@ -13,32 +13,32 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::exit::{self, Failure};
 
-/// Those that ask somebody to end.
+/// Signals that ask a process to end.
 const ENDING: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
-/// Those that mean something to the command alone.
+/// Signals with a meaning for the command alone.
 const PRIVATE: [Signal; 2] = [Signal::USR1, Signal::USR2];
 
-/// Everything that this process hears of.
+/// The signals that this process handles.
 pub(crate) struct Signals {
     child: unix::Signal,
     sent: Vec<(SignalEvent, unix::Signal)>,
 }
 
-/// What was heard.
+/// A signal that was received.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SignalEvent {
     /// A child has ended, or stopped.
     Child,
-    /// Somebody wants us to end.
+    /// This process is asked to end.
     End(Signal),
-    /// Somebody has a word with the command.
+    /// The signal is for the command.
     Private(Signal),
-    /// Somebody at the terminal wants us to stop for a while.
+    /// The user at the terminal stops this process (Ctrl-Z).
     Stop,
 }
 
 impl Signals {
-    /// Begins to listen. To be called before there are other threads: they inherit what is blocked.
+    /// Installs the handlers. To be called before there are other threads: they inherit the blocked signals.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let ignored = ignored();
         let ending = ENDING.map(|signal| (signal, SignalEvent::End(signal)));
@@ -50,12 +50,12 @@ impl Signals {
             }
         }
         let child = stream(Signal::CHILD)?;
-        // Not before somebody listens: what has come meanwhile comes now.
+        // Unblock only after the handlers are installed: pending signals are delivered now.
         unblock([Signal::CHILD].into_iter().chain(ENDING).chain(PRIVATE))?;
         Ok(Self { child, sent })
     }
 
-    /// Listens for Ctrl-Z as well, which then no longer stops us by itself.
+    /// Handles Ctrl-Z as well, which then no longer stops this process by itself.
     pub(crate) fn listen_for_stops(&mut self) -> Result<(), Failure> {
         if !contains(ignored(), Signal::TSTP) {
             self.sent.push((SignalEvent::Stop, stream(Signal::TSTP)?));
@@ -64,7 +64,7 @@ impl Signals {
         Ok(())
     }
 
-    /// The exit code of one who was asked to end and has not heard of it yet.
+    /// Returns the exit code if a signal to end has arrived that was not yet handled.
     pub(crate) fn asked_to_end(&mut self) -> Option<u8> {
         let mut context = Context::from_waker(Waker::noop());
         let mut ended = None;
@@ -78,7 +78,7 @@ impl Signals {
         ended
     }
 
-    /// Resolves when somebody wants us to end; with that exit code.
+    /// Waits for a signal to end, and returns its exit code.
     pub(crate) async fn end(&mut self) -> u8 {
         loop {
             if let SignalEvent::End(signal) = self.next().await {
@@ -87,7 +87,7 @@ impl Signals {
         }
     }
 
-    /// What comes next.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> SignalEvent {
         std::future::poll_fn(|cx| {
             for (event, signal) in &mut self.sent {
@@ -101,9 +101,9 @@ impl Signals {
     }
 }
 
-/// Stops this process until somebody lets it go on (`fg`).
+/// Stops this process until it is continued (`fg`).
 pub(crate) fn stop_self() {
-    // Sent to oneself it always works.
+    // A process can always send a signal to itself.
     let _ = kill_process(getpid(), Signal::STOP);
 }
 
@@ -124,7 +124,7 @@ fn cannot_listen(error: impl Display) -> Failure {
     Failure::new(exit::SYSTEM, message)
 }
 
-/// The signals this process ignores, a bit each; none where the system does not say.
+/// Returns the signals that this process ignores, one bit each; none if the system does not report them.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status");
     status.map_or(0, |status| parse(&status))

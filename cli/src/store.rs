@@ -1,4 +1,4 @@
-//! The store the locks live in.
+//! The store that holds the locks.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use crate::exit::{self, Failure};
 use crate::label::without_passwords;
 use crate::out::{say, shown};
 
-/// The user's own file.
+/// The file of the current user.
 const DEFAULT: &str = "sqlite:";
 
-/// How long replicas have to say that they have it.
+/// Timeout for the acknowledgements of replicas.
 const LONGEST_ACKNOWLEDGEMENT: Duration = Duration::from_secs(1);
 
-/// However the store is, nobody waits longer for it when all is done.
+/// Upper bound of the wait for the store when the work is done.
 pub(crate) const MAX_CLOSE_TIME: Duration = Duration::from_secs(2);
 
 pub(crate) async fn connect(store: &args::Store, release_on: ReleaseOn) -> Result<Client, Failure> {
     if url(store).is_empty() {
-        // Not the default: a script whose variable is not set would lock nobody out but itself.
+        // An empty url does not mean the default: a script with an unset variable would exclude no client but itself.
         let message = "the address of the store (`--url` or DISTLOCK_URL) is empty; leave it away for your own file";
         return Err(Failure::new(exit::USAGE, message));
     }
@@ -37,7 +37,7 @@ pub(crate) async fn connect(store: &args::Store, release_on: ReleaseOn) -> Resul
     }
     if let Some(delay) = store.failover_delay {
         builder = builder.failover_delay(delay);
-        // No lease may be longer, and one that nobody has chosen is not to be the reason why this is refused.
+        // No lease may be longer than the delay, and the default lease must not be the reason to reject it.
         if let Lease::KeepAlive(usual) = Lease::default() {
             builder = builder.default_lease(Lease::KeepAlive(usual.min(delay)));
         }
@@ -45,8 +45,8 @@ pub(crate) async fn connect(store: &args::Store, release_on: ReleaseOn) -> Resul
     Ok(builder.connect().await?)
 }
 
-/// Whether the store sees by itself who is at work: what a command works on then stays locked until it has
-/// ended, whatever becomes of us.
+/// Returns whether the store detects the end of processes: the lock then stays held until the command has ended, even
+/// if this process crashes.
 pub(crate) fn sees_processes(store: &args::Store) -> bool {
     scheme(store).eq_ignore_ascii_case("sqlite")
 }
@@ -59,13 +59,14 @@ fn url(store: &args::Store) -> &str {
     store.url.as_deref().unwrap_or(DEFAULT)
 }
 
-/// The address as a message may show it: without passwords.
+/// Returns the store's url for a message: without passwords.
 pub(crate) fn address(store: &args::Store) -> String {
     shown(&without_passwords(&[url(store)]))
 }
 
-/// The option that names the store, for a command in a message: with a blank in front, and empty where the default or DISTLOCK_URL
-/// names it, or where it cannot be copied as it is: a password in it is not shown, and a shell would split it.
+/// Returns the option that names the store, for a command in a message, with a blank in front. It is empty if the
+/// default or DISTLOCK_URL names the store, or if the url cannot be copied as it is: a password in it is not shown, and
+/// a shell would split it.
 pub(crate) fn option(store: &args::Store) -> String {
     let given = store.url.as_deref().map(OsStr::new);
     if given.is_none() || std::env::var_os("DISTLOCK_URL").as_deref() == given {
@@ -79,7 +80,7 @@ pub(crate) fn option(store: &args::Store) -> String {
     format!(" --url {address}")
 }
 
-/// Closes the client. What the store does not hear of in time is left to its lease.
+/// Closes the client. Holds that the store does not release in time are left to their leases.
 pub(crate) async fn leave(client: &Client) {
     let closed = tokio::time::timeout(MAX_CLOSE_TIME, client.close()).await;
     if let Ok(Err(error)) = closed {

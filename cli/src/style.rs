@@ -1,9 +1,8 @@
-//! Colours, where somebody sees them.
+//! Colours, for output on a terminal.
 
 use std::ffi::OsStr;
 
-/// Whether to use any. Only on terminals that know them, and never where NO_COLOR is set
-/// (<https://no-color.org>).
+/// Whether to use colours: only on terminals that support them, and never if NO_COLOR is set (<https://no-color.org>).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Style {
     colours: bool,
@@ -52,7 +51,7 @@ fn are_wanted(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty) && is_capable(term)
 }
 
-/// Whether a terminal of this kind understands more than text.
+/// Returns whether a terminal of this kind supports more than plain text.
 pub(crate) fn is_capable(term: Option<&OsStr>) -> bool {
     term.is_some_and(|term| !term.is_empty() && term != "dumb")
 }

@@ -1,4 +1,4 @@
-//! Taking a lock: granted, busy, or called away while waiting.
+//! Acquiring the locks: granted, busy, or interrupted by a signal.
 
 use std::time::Duration;
 
@@ -13,29 +13,29 @@ use crate::signals::{SignalEvent, Signals, stop_self};
 use crate::taken::Taken;
 use crate::waiting;
 
-/// Which locks, and how they are to be held.
+/// The locks to acquire, and how to hold them.
 pub(crate) struct TakeParams<'a> {
     pub(crate) kind: Kind,
     /// All of them, or none; at least one.
     pub(crate) names: &'a [String],
-    /// How long to wait for it; for ever, if not said.
+    /// The timeout of the wait; `None` to wait forever.
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Lease>,
     pub(crate) max_hold: Option<Duration>,
-    /// For how long a server that is new grants nothing.
+    /// How long a restarted or promoted server grants nothing.
     pub(crate) failover_delay: Option<Duration>,
 }
 
-/// How a wait ended.
+/// The outcome of a wait.
 pub(crate) enum TakeOutcome {
-    /// Somebody else still holds it.
+    /// Another owner still holds a lock.
     Busy,
-    /// A signal wants us to end; with this code.
+    /// A signal ended the wait; this is the exit code.
     Ended(u8),
     Granted(Taken),
 }
 
-/// Waits for a lock, for ever or as long as was wished.
+/// Waits for the locks, forever or for the requested time.
 pub(crate) async fn take(
     client: &Client,
     params: &TakeParams<'_>,
@@ -64,7 +64,7 @@ pub(crate) async fn take(
     }
 }
 
-/// Says who has the lock, unless being busy was to be passed over.
+/// Returns the failure that names the holder, or a silent one if the exit code for a busy lock is 0.
 pub(crate) async fn busy(client: &Client, params: &TakeParams<'_>, code: u8) -> Failure {
     if code == 0 {
         return Failure::silent(0);
@@ -72,7 +72,7 @@ pub(crate) async fn busy(client: &Client, params: &TakeParams<'_>, code: u8) -> 
     let (name, seen) = first_held(client, params.names).await;
     let name = shown(name);
     let why = match (params.kind, seen) {
-        // Readers keep no reader out.
+        // A reader does not exclude other readers.
         (Kind::Read, Some(lock)) if lock.kind == LockKind::Read => {
             format!("a writer waits for `{name}`, and readers stand behind it")
         }
@@ -102,7 +102,7 @@ pub(crate) async fn busy(client: &Client, params: &TakeParams<'_>, code: u8) -> 
     Failure::new(code, format!("{why}{waited}"))
 }
 
-/// The first of these that somebody holds, and who; or the first of all.
+/// Returns the first of these names that is held, with its holders; otherwise the first name.
 pub(crate) async fn first_held<'a>(
     client: &Client,
     names: &'a [String],

@@ -1,22 +1,22 @@
-//! What was taken, of whichever kind, one lock or several: from then on they are all alike.
+//! Acquired locks of any kind, one or several, behind one type.
 
 use std::pin::Pin;
 
 use distlock::{Error, FencingToken, Guard, LockKind, Lost, MultiGuard};
 
-/// The guard, without its kind in its type.
+/// A guard, without its kind in its type.
 pub(crate) struct Taken {
     pub(crate) kind: LockKind,
-    /// One for each name, in the order they were given.
+    /// One part for each name, in the order they were given.
     pub(crate) parts: Vec<Part>,
     guard: Box<dyn AnyGuard>,
 }
 
-/// One lock that was taken.
+/// One acquired lock.
 pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) owner: String,
-    /// Which grant it is, of a fenced lock.
+    /// The token of the grant, for a fenced lock.
     pub(crate) token: Option<FencingToken>,
 }
 
@@ -63,12 +63,12 @@ impl Taken {
         self.guard.lost()
     }
 
-    /// Gives it back, and says whether it was still ours.
+    /// Releases the locks, and reports whether they were still held.
     pub(crate) async fn release(self) -> Result<(), Error> {
         self.guard.release().await
     }
 
-    /// Leaves it to its lease.
+    /// Leaves the locks to their leases.
     pub(crate) fn forget(self) {
         self.guard.forget();
     }
@@ -80,7 +80,7 @@ fn has(parts: &[Part], name: &str) -> bool {
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What a guard of any kind can do.
+/// The operations of a guard of any kind.
 trait AnyGuard: Send + Sync {
     fn is_held(&self) -> bool;
     fn lost(&self) -> BoxFuture<Option<Lost>>;

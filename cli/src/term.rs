@@ -15,28 +15,28 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::tree::Process;
 
-/// TERM has been sent to a tree.
+/// The record of a TERM that was sent to a tree.
 #[derive(Debug)]
 pub(crate) struct TermSent {
-    /// When, in ticks of the process table; `None` where the system has no such clock.
+    /// The time of sending, in ticks of the process table; `None` if the system has no such clock.
     at: Option<u64>,
-    /// The same moment, for its age.
+    /// The same time on the monotonic clock, for its age.
     since: Instant,
     /// The processes that have received it.
     to: HashSet<Pid>,
 }
 
 impl TermSent {
-    /// Sends TERM to these processes, which are all that `read` has found; reads again if that cannot hit a program that
-    /// a handler has started.
+    /// Sends TERM to these processes, which are all that `read` has found; reads again if that cannot hit a program
+    /// that a handler has started.
     pub(crate) fn send(processes: &[Process], read: impl Fn() -> Option<Vec<Process>>) -> Self {
         let mut sent = Self {
-            // Before the first signal: a process that started in an earlier tick was not started because of it.
+            // Taken before the first signal: a process that started in an earlier tick was not started because of it.
             at: now(),
             since: Instant::now(),
             to: HashSet::new(),
         };
-        // Before the first signal as well: none of them has ended.
+        // Read before the first signal as well: none of them has ended.
         let handled = processes.iter().any(|process| handles_term(process.pid));
         sent.deliver(processes, |_| true);
         if !handled && let Some(processes) = read() {
@@ -45,22 +45,22 @@ impl TermSent {
         sent
     }
 
-    /// About to be sent to the processes that `read` finds, by other means.
+    /// Records a TERM that is about to be sent by other means to the processes that `read` finds.
     pub(crate) fn to_these(read: impl FnOnce() -> HashSet<Pid>) -> Self {
         Self {
-            // First: a process that is forked while the table is read was not missed.
+            // Taken first: a process that is forked while the table is read was not missed.
             at: now(),
             since: Instant::now(),
             to: read(),
         }
     }
 
-    /// How long ago it was sent.
+    /// Returns the time since the signal was sent.
     pub(crate) fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Sends it to those of these processes that were missed: they started before it was sent.
+    /// Sends TERM to those of these processes that were missed: they started before it was sent.
     pub(crate) fn send_to_missed(&mut self, processes: &[Process]) {
         let at = self.at;
         self.deliver(processes, |process| started_before(process, at));
@@ -75,19 +75,20 @@ impl TermSent {
     }
 }
 
-/// A process that has ended needs no signal, and a process of another user gets none.
+/// Sends TERM. Errors are ignored: a process that has ended needs no signal, and a process of another user gets none.
 fn send_term(pid: Pid) {
     let _ = kill_process(pid, Signal::TERM);
     // A stopped process acts on TERM only when it continues.
     let _ = kill_process(pid, Signal::CONT);
 }
 
-/// Not within the same tick: its order is unknown then.
+/// Returns whether the process started before that tick. Within the same tick the order is unknown, so the result is
+/// false.
 fn started_before(process: &Process, at: Option<u64>) -> bool {
     matches!((process.started, at), (Some(started), Some(at)) if started < at)
 }
 
-/// The current time as the process table counts it.
+/// Returns the current time as the process table counts it.
 fn now() -> Option<u64> {
     #[cfg(target_os = "linux")]
     {
@@ -101,8 +102,8 @@ fn now() -> Option<u64> {
     None
 }
 
-/// Whether TERM does anything else to a process than to end it at once: it is caught, blocked or ignored. Unknown counts
-/// as handled.
+/// Returns whether TERM does anything else to a process than to end it at once: it is caught, blocked or ignored.
+/// Unknown counts as handled.
 fn handles_term(pid: Pid) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
     status.map_or(true, |status| mentions_term(&status))

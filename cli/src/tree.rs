@@ -1,8 +1,8 @@
-//! All that a process has started, and what that has started.
+//! The tree of processes that a process has started, directly or indirectly.
 //!
-//! A group is not enough: a command on a terminal shares its group with whatever else the shell put there,
-//! and what it starts may make groups of its own. Orphans come back to us, because we ask for them
-//! ([`adopt`]), so that whatever the command leaves behind stays below us.
+//! A group is not enough: a command on a terminal shares its group with all other processes that the shell put there,
+//! and its children may make groups of their own. This process adopts orphans ([`adopt`]), so that all processes that
+//! the command leaves behind stay below it.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
@@ -11,49 +11,49 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
-    /// None for those that the kernel has started.
+    /// `None` for processes that the kernel has started.
     parent: Option<Pid>,
-    /// None if it was made outside of the container that we see.
+    /// `None` if the group was made outside of the visible container.
     pub(crate) group: Option<Pid>,
-    /// Dead, and not yet buried by its parent.
+    /// Whether the process has ended and was not yet reaped by its parent.
     zombie: bool,
-    /// When it was started, in ticks since the machine was.
+    /// The start time, in ticks since the boot of the machine.
     pub(crate) started: Option<u64>,
 }
 
-/// Makes this process the parent of its descendants' orphans, where the system can.
+/// Makes this process the parent of its descendants' orphans, if the system supports it.
 pub(crate) fn adopt() {
     #[cfg(target_os = "linux")]
     {
-        // Without it, what runs away from its group is left alone.
+        // Without that support, processes that leave the command's group are left alone.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     }
 }
 
-/// Whether every orphan that comes to this process, before it has started anything, will be a descendant of what it
-/// starts. Not so if it has children already (`server & exec distlock …`), whose orphans come to it as well, nor if it
-/// is the first process of a container, to which the orphans of all others come.
+/// Returns whether every orphan that this process adopts will be a descendant of a process that it starts. To be called
+/// before it has started any. Not so if it has children already (`server & exec distlock …`), whose orphans it adopts
+/// as well, nor if it is the first process of a container, which adopts all orphans.
 pub(crate) fn adopts_only_its_own() -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     let childless = matches!(waitid(WaitId::All, look), Err(Errno::CHILD));
     childless && !getpid().is_init()
 }
 
-/// The living below this process, through those of its children that are wanted; none where the system has no such
-/// table.
+/// Returns the living processes below this one, through those of its children that are wanted; `None` if the system has
+/// no process table.
 pub(crate) fn below(top: Pid, wanted: impl Fn(&Process) -> bool) -> Option<Vec<Process>> {
     let mut table = table()?;
     table.retain(|process| process.parent != Some(top) || wanted(process));
     Some(descendants(top, &table))
 }
 
-/// Whether a process was started with this text in this variable of its environment. Unknown counts as no.
+/// Returns whether a process was started with this text in this variable of its environment. Unknown counts as no.
 pub(crate) fn has_in_environment(pid: Pid, variable: &str, text: &str) -> bool {
     let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
     environment.is_ok_and(|environment| mentions(&environment, variable, text))
 }
 
-/// `NAME=value`, each with a zero byte behind it.
+/// Searches an environment of the form `NAME=value`, with a zero byte after each entry.
 fn mentions(environment: &[u8], variable: &str, text: &str) -> bool {
     let mut entries = environment.split(|byte| *byte == 0).filter_map(|entry| {
         let (name, value) = std::str::from_utf8(entry).ok()?.split_once('=')?;
@@ -66,21 +66,22 @@ fn table() -> Option<Vec<Process>> {
     let entries = std::fs::read_dir("/proc").ok()?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let pids = names.filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
-    // One that has gone since it was listed has no entry any more.
+    // A process that has ended since it was listed has no entry any more.
     let stats = pids.filter_map(|pid| std::fs::read(format!("/proc/{pid}/stat")).ok());
     let stats = stats.map(|stat| String::from_utf8_lossy(&stat).into_owned());
     let table: Vec<_> = stats.filter_map(|stat| parse(&stat)).collect();
-    // Other systems have other things in that folder, or nothing.
+    // Other systems have other files in that directory, or none.
     (!table.is_empty()).then_some(table)
 }
 
-/// `pid (name) state parent group …`, the start time behind 16 others; the name may hold anything, brackets included.
+/// Parses `pid (name) state parent group …`, with the start time after 16 other fields; the name may contain any
+/// character, also parentheses.
 fn parse(stat: &str) -> Option<Process> {
     let (pid, rest) = stat.split_once(" (")?;
     let (_, rest) = rest.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     let state = fields.next()?;
-    // Of a process that is buried while it is read the system says that its group is -1.
+    // If a process is reaped while its entry is read, the system reports -1 as its group.
     let natural = |number: &i32| *number >= 0;
     let number = |text: &str| text.parse().ok().filter(natural).map(Pid::from_raw);
     Some(Process {
@@ -129,7 +130,7 @@ mod tests {
         assert!(parse("42 (a) Z 7 40 40").expect("an entry").zombie);
         let outsider = parse("2 (kthreadd) S 0 0 0").expect("an entry");
         assert_eq!((outsider.parent, outsider.group), (None, None));
-        // One that was buried while it was read: it is in no group any more.
+        // The entry of a process that was reaped while it was read: it is in no group any more.
         assert_eq!(parse("42 (a) X 0 -1 -1 0 -1 4194304"), None);
         assert_eq!(parse("42"), None);
         assert_eq!(parse(""), None);

@@ -1,4 +1,5 @@
-//! What a waiter sees on its terminal: who holds the lock, since when, and until when at most.
+//! The line that a waiter shows on its terminal: the holder, the time it has held the lock, and when its lease expires
+//! at the latest.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -13,17 +14,17 @@ use crate::out::{offer, shown};
 use crate::style::{Style, is_capable};
 use crate::take::first_held;
 
-/// Shorter waits are not worth a line.
+/// Shorter waits show no line.
 const PATIENCE: Duration = Duration::from_millis(300);
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// For terminals that do not say how wide they are.
+/// Default width, for terminals that do not report theirs.
 const USUAL_WIDTH: usize = 80;
 
-/// Takes the line away and gives its text the cursor's place.
+/// Clears the line and moves the cursor to its start.
 const CLEAR: &str = "\r\u{1b}[2K";
 
-/// Shows the line for as long as it is polled, if anybody sees it.
+/// Shows the line for as long as the future is polled, if standard error is a terminal.
 pub(crate) async fn show_holder(client: &Client, names: &[String]) {
     let stderr = std::io::stderr();
     if !stderr.is_terminal() {
@@ -32,16 +33,16 @@ pub(crate) async fn show_holder(client: &Client, names: &[String]) {
     tokio::time::sleep(PATIENCE).await;
     let mut shown = Shown::new();
     loop {
-        // Of another library's lock it is not seen whose it is; of one that cannot be seen now, perhaps in a second.
+        // The holder is unknown for another library's lock; if the request failed, it may be known in a second.
         let (name, seen) = first_held(client, names).await;
         shown.show(&line(name, seen.as_ref(), Date::now()));
         tokio::time::sleep(REFRESH).await;
     }
 }
 
-/// The line, which goes when this does.
+/// The line on the terminal, which is cleared when this value is dropped.
 pub(crate) struct Shown {
-    /// Whether it can be written over; else it is written once.
+    /// Whether the line can be overwritten; otherwise it is written once.
     capable: bool,
     written: bool,
 }
@@ -74,7 +75,7 @@ impl Drop for Shown {
     }
 }
 
-/// If nobody can be shown anything (Ctrl-S), nobody misses anything.
+/// Writes without waiting: if the terminal is stopped (Ctrl-S), the text is not needed.
 fn at_once(text: &str) {
     offer(text, Duration::ZERO);
 }
@@ -102,7 +103,7 @@ fn line(name: &str, seen: Option<&LockInfo>, now: Date) -> String {
     )
 }
 
-/// One that is wrapped could not be taken away again.
+/// Truncates the line: a wrapped line could not be cleared.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() < width {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! `watch`: who takes and gives back what, as it happens.
+//! `watch`: prints acquires and releases as they happen.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::out::{Out, say, shown};
 use crate::store;
 use crate::style::Style;
 
-/// How soon we notice that nobody reads any more, and how long we leave a store in trouble alone.
+/// Time between two checks for a closed output, and between two requests to a failing store.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn watch(args: args::Locks) -> Result<u8, Failure> {
@@ -48,14 +48,14 @@ pub(crate) async fn watch(args: args::Locks) -> Result<u8, Failure> {
     }
 }
 
-/// Resolves when nobody reads what we say: with nothing to say we would not notice.
+/// Resolves when the output is closed: without output of its own, `watch` would not notice.
 async fn abandoned(out: &Out) {
     while !out.is_abandoned() {
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// One event for programs.
+/// The JSON form of an event.
 #[derive(Serialize)]
 struct EventOutput<'a> {
     at: String,
@@ -106,7 +106,7 @@ const fn word(change: Change) -> &'static str {
         Change::Granted => "granted",
         Change::Held => "held",
         Change::Released => "released",
-        // What a newer library may tell.
+        // A newer library may report more changes.
         _ => "changed",
     }
 }

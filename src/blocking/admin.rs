@@ -1,4 +1,4 @@
-//! Looking at locks from outside, without `async`.
+//! The blocking version of the operator's view.
 
 use std::sync::Arc;
 
@@ -6,7 +6,9 @@ use super::watch::Watch;
 use super::worker::Worker;
 use crate::{Diagnostic, Error, ListProgress, LockInfo};
 
-/// [`crate::Admin`] without `async`.
+/// The blocking version of [`crate::Admin`].
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), distlock::Error> {
@@ -27,31 +29,32 @@ impl Admin {
         Self { admin, worker }
     }
 
-    /// As [`crate::Admin::inspect`].
+    /// Returns a lock with its holders; `None` if it is free. See [`crate::Admin::inspect`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Admin::inspect`].
     pub fn inspect(&self, name: &str) -> Result<Option<LockInfo>, Error> {
         let (admin, name) = (self.admin.clone(), name.to_owned());
         self.worker.run(async move { admin.inspect(&name).await })?
     }
 
-    /// As [`crate::Admin::list`].
+    /// Returns the held locks whose names match a pattern, sorted by name. See [`crate::Admin::list`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Admin::list`].
     pub fn list(&self, pattern: &str) -> Result<Vec<LockInfo>, Error> {
         let (admin, pattern) = (self.admin.clone(), pattern.to_owned());
         self.worker.run(async move { admin.list(&pattern).await })?
     }
 
-    /// As [`crate::Admin::list_with_progress`].
+    /// Does the same as [`list`](Self::list), and calls `report` after each step: a large keyspace takes many. See
+    /// [`crate::Admin::list_with_progress`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Admin::list_with_progress`].
     pub fn list_with_progress(
         &self,
         pattern: &str,
@@ -62,22 +65,22 @@ impl Admin {
             .run(async move { admin.list_with_progress(&pattern, report).await })?
     }
 
-    /// As [`crate::Admin::force_release`].
+    /// Releases a lock by force, whoever holds it, and reports whether it was held. See [`crate::Admin::force_release`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Admin::force_release`].
     pub fn force_release(&self, name: &str) -> Result<bool, Error> {
         let (admin, name) = (self.admin.clone(), name.to_owned());
         self.worker
             .run(async move { admin.force_release(&name).await })?
     }
 
-    /// As [`crate::Admin::release`].
+    /// Releases the hold of exactly this owner, and reports whether there was one. See [`crate::Admin::release`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Admin::release`].
     pub fn release(&self, name: &str, owner: &str) -> Result<bool, Error> {
         let admin = self.admin.clone();
         let (name, owner) = (name.to_owned(), owner.to_owned());
@@ -85,7 +88,9 @@ impl Admin {
             .run(async move { admin.release(&name, &owner).await })?
     }
 
-    /// As [`crate::Admin::watch`].
+    /// Returns a watch over the locks whose names match a pattern, as in [`list`](Self::list). See [`crate::Admin::watch`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), distlock::Error> {
@@ -101,21 +106,23 @@ impl Admin {
         Watch::new(self.admin.watch(pattern), self.worker.clone())
     }
 
-    /// As [`crate::Admin::examine`].
+    /// Checks whether the store is fit for locks: returns findings, each with what to do about it. See
+    /// [`crate::Admin::examine`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Admin::examine`].
     pub fn examine(&self) -> Result<Vec<Diagnostic>, Error> {
         let admin = self.admin.clone();
         self.worker.run(async move { admin.examine().await })?
     }
 
-    /// As [`crate::Admin::examine_with_probe`].
+    /// Does the same as [`examine`](Self::examine), and also acquires and releases a lock with a name that no other client
+    /// uses: on the server, on each master of a cluster, or in the file. See [`crate::Admin::examine_with_probe`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Admin::examine_with_probe`].
     pub fn examine_with_probe(&self) -> Result<Vec<Diagnostic>, Error> {
         let admin = self.admin.clone();
         self.worker

@@ -1,4 +1,4 @@
-//! The semaphore that only counts, without `async`.
+//! The blocking version of the counting semaphore.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::worker::Worker;
 use crate::Error;
 
-/// [`crate::CountingSemaphore`] without `async`.
+/// The blocking version of [`crate::CountingSemaphore`].
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), distlock::Error> {
@@ -25,115 +27,121 @@ pub struct CountingSemaphore {
 }
 
 impl CountingSemaphore {
-    /// As [`crate::CountingSemaphore::try_set`].
+    /// Sets the number of permits unless it has been set before, and reports whether it did. See
+    /// [`crate::CountingSemaphore::try_set`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::CountingSemaphore::try_set`].
     pub fn try_set(&self, permits: u32) -> Result<bool, Error> {
         let semaphore = self.semaphore.clone();
         self.worker
             .run(async move { semaphore.try_set(permits).await })?
     }
 
-    /// As [`crate::CountingSemaphore::set`].
+    /// Sets the number of available permits, whatever it was and however many are in use. See
+    /// [`crate::CountingSemaphore::set_available`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::CountingSemaphore::set_available`].
     pub fn set_available(&self, permits: u32) -> Result<(), Error> {
         let semaphore = self.semaphore.clone();
         self.worker
             .run(async move { semaphore.set_available(permits).await })?
     }
 
-    /// As [`crate::CountingSemaphore::available`].
+    /// Returns the number of available permits: zero if it was never set, negative if permits in use were
+    /// [removed](Self::add). See [`crate::CountingSemaphore::available`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::CountingSemaphore::available`].
     pub fn available(&self) -> Result<i64, Error> {
         let semaphore = self.semaphore.clone();
         self.worker
             .run(async move { semaphore.available().await })?
     }
 
-    /// As [`crate::CountingSemaphore::acquire`].
+    /// Acquires N permits, all or none, waiting as long as it takes. See [`crate::CountingSemaphore::acquire`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::CountingSemaphore::acquire`].
     pub fn acquire(&self, permits: u32) -> Result<(), Error> {
         let semaphore = self.semaphore.clone();
         self.worker
             .run(async move { semaphore.acquire(permits).await })?
     }
 
-    /// As [`crate::CountingSemaphore::try_acquire`].
+    /// Acquires N permits if they are available now, and reports whether it did. See
+    /// [`crate::CountingSemaphore::try_acquire`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::CountingSemaphore::try_acquire`].
     pub fn try_acquire(&self, permits: u32) -> Result<bool, Error> {
         let semaphore = self.semaphore.clone();
         self.worker
             .run(async move { semaphore.try_acquire(permits).await })?
     }
 
-    /// As [`crate::CountingSemaphore::acquire_timeout`].
+    /// Acquires N permits, waiting for at most `wait`, everything included, and reports whether it did. See
+    /// [`crate::CountingSemaphore::acquire_timeout`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::CountingSemaphore::acquire_timeout`].
     pub fn acquire_timeout(&self, permits: u32, wait: Duration) -> Result<bool, Error> {
         let semaphore = self.semaphore.clone();
         self.worker
             .run(async move { semaphore.acquire_timeout(permits, wait).await })?
     }
 
-    /// As [`crate::CountingSemaphore::release`].
+    /// Releases N permits. See [`crate::CountingSemaphore::release`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::CountingSemaphore::release`].
     pub fn release(&self, permits: u32) -> Result<(), Error> {
         let semaphore = self.semaphore.clone();
         self.worker
             .run(async move { semaphore.release(permits).await })?
     }
 
-    /// As [`crate::CountingSemaphore::add`].
+    /// Adds N permits, or removes them if N is negative: the number of available permits may become negative until enough
+    /// have been released. See [`crate::CountingSemaphore::add`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::CountingSemaphore::add`].
     pub fn add(&self, permits: i64) -> Result<(), Error> {
         let semaphore = self.semaphore.clone();
         self.worker
             .run(async move { semaphore.add(permits).await })?
     }
 
-    /// As [`crate::CountingSemaphore::drain`].
+    /// Acquires all available permits, and returns how many there were. See [`crate::CountingSemaphore::drain`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::CountingSemaphore::drain`].
     pub fn drain(&self) -> Result<u64, Error> {
         let semaphore = self.semaphore.clone();
         self.worker.run(async move { semaphore.drain().await })?
     }
 
-    /// As [`crate::CountingSemaphore::delete`].
+    /// Deletes the semaphore, and reports whether it existed. See [`crate::CountingSemaphore::delete`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::CountingSemaphore::delete`].
     pub fn delete(&self) -> Result<bool, Error> {
         let semaphore = self.semaphore.clone();
         self.worker.run(async move { semaphore.delete().await })?
     }
 
-    /// As [`crate::CountingSemaphore::name`].
+    /// Returns the semaphore's name. See [`crate::CountingSemaphore::name`].
     pub fn name(&self) -> &str {
         self.semaphore.name()
     }

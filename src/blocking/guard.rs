@@ -1,4 +1,4 @@
-//! Proof that a lock is held, without `async`.
+//! The blocking version of the guard.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::worker::{Worker, closed};
 use crate::{Error, Held, Lost, Plain};
 
-/// [`crate::Guard`] without `async`; what only looks is in [`Held`].
+/// The blocking version of [`crate::Guard`]; the methods that only read are in [`Held`].
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), distlock::Error> {
@@ -24,15 +26,17 @@ pub struct Guard<K = Plain> {
 }
 
 impl<K: 'static> Guard<K> {
-    /// As [`crate::Guard::held`].
+    /// Returns a view of this guard that can be cloned and passed around, but not released. See [`crate::Guard::held`].
     pub fn held(&self) -> Held<K> {
         self.guard.held()
     }
 
-    /// Waits until the lock is lost, for at most `timeout`; `None` if it is still held then.
+    /// Waits until the lock is lost, for at most `timeout`; returns `None` if it is still held then.
     ///
-    /// In place of [`crate::Guard::while_held`]: a thread cannot be stopped from outside, but another
-    /// one can be told.
+    /// It replaces [`crate::Guard::while_held`]: a thread cannot be stopped from outside, but another thread can wait
+    /// for the loss and notify it.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # fn main() -> Result<(), distlock::Error> {
@@ -47,27 +51,27 @@ impl<K: 'static> Guard<K> {
         lost.ok().flatten().flatten()
     }
 
-    /// As [`crate::Guard::extend`].
+    /// Extends a fixed lease to this long from now, if it would expire sooner. See [`crate::Guard::extend`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Guard::extend`].
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         let guard = self.guard.clone();
         self.worker.run(async move { guard.extend(lease).await })?
     }
 
-    /// As [`crate::Guard::release`].
+    /// Releases the lock and reports whether it was still held. See [`crate::Guard::release`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Guard::release`].
     pub fn release(self) -> Result<(), Error> {
         let Self { guard, worker } = self;
         match Arc::try_unwrap(guard) {
             Ok(guard) => worker.run(guard.release())?,
             Err(shared) => {
-                // Only work that a forked child had to forget keeps it.
+                // A second reference exists only in a forked child: leaked work keeps it.
                 std::mem::forget(shared);
                 Err(closed(true))
             }
@@ -80,18 +84,19 @@ impl<K: 'static> Guard<K> {
         match Arc::try_unwrap(guard) {
             Ok(guard) => worker.run(guard.conclude())?,
             Err(shared) => {
-                // Only work that a forked child had to forget keeps it.
+                // A second reference exists only in a forked child: leaked work keeps it.
                 std::mem::forget(shared);
                 Err(closed(true))
             }
         }
     }
 
-    /// As [`crate::Guard::forget`].
+    /// Stops renewing and leaves the lock to its lease, so that it stays held after this process has ended. See
+    /// [`crate::Guard::forget`].
     pub fn forget(self) {
         match Arc::try_unwrap(self.guard) {
             Ok(guard) => guard.forget(),
-            // Only work that a forked child had to forget keeps it.
+            // A second reference exists only in a forked child: leaked work keeps it.
             Err(shared) => std::mem::forget(shared),
         }
     }

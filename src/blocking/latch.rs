@@ -1,4 +1,4 @@
-//! The latch without `async`.
+//! The blocking version of the latch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::worker::Worker;
 use crate::Error;
 
-/// [`crate::Latch`] without `async`.
+/// The blocking version of [`crate::Latch`].
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), distlock::Error> {
@@ -24,68 +26,68 @@ pub struct Latch {
 }
 
 impl Latch {
-    /// As [`crate::Latch::try_set`].
+    /// Closes an open latch by setting its count, and reports whether it was open. See [`crate::Latch::try_set`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Latch::try_set`].
     pub fn try_set(&self, count: u64) -> Result<bool, Error> {
         let latch = self.latch.clone();
         self.worker.run(async move { latch.try_set(count).await })?
     }
 
-    /// As [`crate::Latch::count_down`].
+    /// Counts down by one, and returns the remaining count. See [`crate::Latch::count_down`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Latch::count_down`].
     pub fn count_down(&self) -> Result<u64, Error> {
         let latch = self.latch.clone();
         self.worker.run(async move { latch.count_down().await })?
     }
 
-    /// As [`crate::Latch::count`].
+    /// Returns the remaining count; zero if the latch is open. See [`crate::Latch::count`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Latch::count`].
     pub fn count(&self) -> Result<u64, Error> {
         let latch = self.latch.clone();
         self.worker.run(async move { latch.count().await })?
     }
 
-    /// As [`crate::Latch::wait`].
+    /// Waits until the latch is open, as long as it takes. See [`crate::Latch::wait`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Latch::wait`].
     pub fn wait(&self) -> Result<(), Error> {
         let latch = self.latch.clone();
         self.worker.run(async move { latch.wait().await })?
     }
 
-    /// As [`crate::Latch::wait_timeout`].
+    /// Waits until the latch is open, for at most `wait`, and reports whether it is. See [`crate::Latch::wait_timeout`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Latch::wait_timeout`].
     pub fn wait_timeout(&self, wait: Duration) -> Result<bool, Error> {
         let latch = self.latch.clone();
         self.worker
             .run(async move { latch.wait_timeout(wait).await })?
     }
 
-    /// As [`crate::Latch::delete`].
+    /// Opens the latch whatever its count, and reports whether it was closed. See [`crate::Latch::delete`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Latch::delete`].
     pub fn delete(&self) -> Result<bool, Error> {
         let latch = self.latch.clone();
         self.worker.run(async move { latch.delete().await })?
     }
 
-    /// As [`crate::Latch::name`].
+    /// Returns the latch's name. See [`crate::Latch::name`].
     pub fn name(&self) -> &str {
         self.latch.name()
     }

@@ -1,4 +1,4 @@
-//! What several locks, and one on several servers, are made of, without `async`.
+//! The blocking version of the members of a multi-lock or quorum lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::Lock;
 use super::worker::Worker;
 use crate::{Error, Lost};
 
-/// [`crate::Member`] without `async`: made of any [`Lock`].
+/// The blocking version of [`crate::Member`]: made of any [`Lock`].
 #[derive(Clone, Debug)]
 pub struct Member {
     member: crate::Member,
@@ -15,7 +15,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// As [`crate::Member::name`].
+    /// Returns the lock's name. See [`crate::Member::name`].
     pub fn name(&self) -> &str {
         self.member.name()
     }
@@ -28,7 +28,7 @@ impl<K> From<Lock<K>> for Member {
     }
 }
 
-/// Those of all members' clients: what was taken is looked after as long as they live.
+/// The workers of all members' clients: they renew the members' leases for as long as they live.
 #[derive(Clone, Debug)]
 pub(super) struct Workers(Vec<Arc<Worker>>);
 
@@ -39,7 +39,7 @@ impl Workers {
         (members, Self(workers))
     }
 
-    /// On the first one's.
+    /// Runs the work on the first member's worker.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -54,7 +54,7 @@ impl Workers {
         }
     }
 
-    /// Waits for the news for at most so long.
+    /// Waits for the loss of the lock for at most `timeout`.
     pub(super) fn wait_lost(
         &self,
         timeout: Duration,

@@ -1,4 +1,4 @@
-//! Several locks without `async`.
+//! The blocking version of several locks that are acquired together.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::member::{Member, Workers};
 use crate::{Error, Lease, Lost, MultiHeld, RunError};
 
-/// [`crate::MultiLock`] without `async`.
+/// The blocking version of [`crate::MultiLock`].
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), distlock::Error> {
@@ -24,58 +26,61 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// As [`crate::MultiLock::new`].
+    /// Returns these locks as one. See [`crate::MultiLock::new`].
     pub fn new(members: impl IntoIterator<Item = Member>) -> Self {
         let (members, workers) = Workers::of(members);
         let lock = crate::MultiLock::new(members);
         Self { lock, workers }
     }
 
-    /// As [`crate::MultiLock::with_lease`].
+    /// Sets how long all of them stay held if they are not released. See [`crate::MultiLock::with_lease`].
     #[must_use]
     pub fn with_lease(self, lease: Lease) -> Self {
         let lock = self.lock.with_lease(lease);
         Self { lock, ..self }
     }
 
-    /// As [`crate::MultiLock::acquire`].
+    /// Acquires all of them, waiting as long as it takes. See [`crate::MultiLock::acquire`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::MultiLock::acquire`].
     pub fn acquire(&self) -> Result<MultiGuard, Error> {
         let guard = self.workers.run(self.lock.acquire())?;
         Ok(self.guard(guard))
     }
 
-    /// As [`crate::MultiLock::try_acquire`].
+    /// Acquires all of them if they are free now; otherwise returns `None` and holds none. See
+    /// [`crate::MultiLock::try_acquire`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::MultiLock::try_acquire`].
     pub fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
         let guard = self.workers.run(self.lock.try_acquire())?;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// As [`crate::MultiLock::acquire_timeout`].
+    /// Acquires all of them, waiting for at most `wait`, everything included; returns `None` if another owner still holds
+    /// one of them then. See [`crate::MultiLock::acquire_timeout`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::MultiLock::acquire_timeout`].
     pub fn acquire_timeout(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
         let guard = self.workers.run(self.lock.acquire_timeout(wait))?;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Acquires, works, releases. `Ok` means that the work ran under all locks from its beginning to its end.
+    /// Acquires the locks, does the work and releases them. `Ok` means that all locks were held from the beginning of
+    /// the work to its end.
     ///
-    /// A thread cannot be stopped from outside: ask the [`MultiHeld`] that the work is given, between its steps.
+    /// A thread cannot be stopped from outside: the work should check its [`MultiHeld`] between its steps.
     ///
     /// # Errors
     ///
-    /// As [`MultiLock::acquire`], and [`Error::Lost`] if one of them was lost before the work ended;
-    /// [`RunError::into_output`] has what the work returned.
+    /// The errors of [`MultiLock::acquire`], and [`Error::Lost`] if one of the locks was lost before the work ended;
+    /// [`RunError::into_output`] then returns the output of the work.
     pub fn run<T>(&self, work: impl FnOnce(MultiHeld) -> T) -> Result<T, RunError<T>> {
         let guard = self.acquire()?;
         let output = work(guard.held());
@@ -91,7 +96,7 @@ impl MultiLock {
     }
 }
 
-/// [`crate::MultiGuard`] without `async`; what only looks is in [`MultiHeld`].
+/// The blocking version of [`crate::MultiGuard`]; the methods that only read are in [`MultiHeld`].
 #[derive(Debug)]
 #[must_use = "the locks are given back as soon as their guard is dropped"]
 pub struct MultiGuard {
@@ -100,30 +105,32 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    /// As [`crate::MultiGuard::held`].
+    /// Returns a view of this guard that can be cloned and passed around, but not released. See
+    /// [`crate::MultiGuard::held`].
     pub fn held(&self) -> MultiHeld {
         self.guard.held()
     }
 
-    /// Waits until one of the locks is lost, for at most `timeout`; `None` if all are still held then.
+    /// Waits until one of the locks is lost, for at most `timeout`; returns `None` if all are still held then.
     pub fn wait_lost(&self, timeout: Duration) -> Option<Lost> {
         self.workers.wait_lost(timeout, self.guard.lost())
     }
 
-    /// As [`crate::MultiGuard::extend`].
+    /// Extends fixed leases to this long from now, if they would expire sooner. See [`crate::MultiGuard::extend`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::MultiGuard::extend`].
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.workers.run(self.guard.extend(lease))
     }
 
-    /// As [`crate::MultiGuard::release`].
+    /// Releases all locks, whatever the outcome for each, and reports whether they were still held. See
+    /// [`crate::MultiGuard::release`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::MultiGuard::release`].
     pub fn release(self) -> Result<(), Error> {
         self.workers.run(self.guard.release())
     }
@@ -132,7 +139,7 @@ impl MultiGuard {
         self.workers.run(self.guard.conclude())
     }
 
-    /// As [`crate::MultiGuard::forget`].
+    /// Stops renewing and leaves the locks to their leases. See [`crate::MultiGuard::forget`].
     pub fn forget(self) {
         self.guard.forget();
     }

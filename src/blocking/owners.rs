@@ -1,4 +1,4 @@
-//! The owners of this thread, one for each client it has asked for one.
+//! The owners of a thread, one per client for which it has requested one.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 use super::worker::Worker;
 use crate::Owner;
 
-/// This thread's owner at the client that has this worker; the first time, a `new` one.
+/// Returns this thread's owner for the client with this worker; the first call makes a `new` one.
 pub(super) fn of_this_thread(worker: &Arc<Worker>, new: impl FnOnce() -> Owner) -> Owner {
     OWNERS.with_borrow_mut(|owners| {
-        // While there is such a weak one, no other worker can be in that place in memory.
+        // As long as such a weak reference exists, no other worker can have the same address.
         let known = |(of, _): &&(Weak<Worker>, Owner)| of.as_ptr() == Arc::as_ptr(worker);
         if let Some((_, owner)) = owners.iter().find(known) {
             return owner.clone();
@@ -23,7 +23,7 @@ pub(super) fn of_this_thread(worker: &Arc<Worker>, new: impl FnOnce() -> Owner) 
 }
 
 thread_local! {
-    /// Few: as many as there are clients in use.
+    /// The list stays short: one entry per client in use.
     static OWNERS: RefCell<Vec<(Weak<Worker>, Owner)>> = RefCell::default();
 }
 

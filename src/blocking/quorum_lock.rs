@@ -1,4 +1,4 @@
-//! One lock on most of several servers, without `async`.
+//! The blocking version of one lock on most of several servers.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::member::{Member, Workers};
 use crate::{Error, Lease, Lost, QuorumHeld, RunError};
 
-/// [`crate::QuorumLock`] without `async`.
+/// The blocking version of [`crate::QuorumLock`].
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), distlock::Error> {
@@ -24,65 +26,68 @@ pub struct QuorumLock {
 }
 
 impl QuorumLock {
-    /// As [`crate::QuorumLock::new`].
+    /// Returns the same lock on each of these servers. See [`crate::QuorumLock::new`].
     pub fn new(members: impl IntoIterator<Item = Member>) -> Self {
         let (members, workers) = Workers::of(members);
         let lock = crate::QuorumLock::new(members);
         Self { lock, workers }
     }
 
-    /// As [`crate::QuorumLock::with_lease`].
+    /// Sets how long the lock stays held on each server if it is not released. See [`crate::QuorumLock::with_lease`].
     #[must_use]
     pub fn with_lease(self, lease: Lease) -> Self {
         let lock = self.lock.with_lease(lease);
         Self { lock, ..self }
     }
 
-    /// As [`crate::QuorumLock::with_longest_lease`].
+    /// Sets the longest lease that any client uses for this lock, other libraries included: a server has no vote for this
+    /// long after its restart. See [`crate::QuorumLock::with_longest_lease`].
     #[must_use]
     pub fn with_longest_lease(self, longest: Duration) -> Self {
         let lock = self.lock.with_longest_lease(longest);
         Self { lock, ..self }
     }
 
-    /// As [`crate::QuorumLock::acquire`].
+    /// Acquires the lock on most servers, waiting as long as it takes. See [`crate::QuorumLock::acquire`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::QuorumLock::acquire`].
     pub fn acquire(&self) -> Result<QuorumGuard, Error> {
         let guard = self.workers.run(self.lock.acquire())?;
         Ok(self.guard(guard))
     }
 
-    /// As [`crate::QuorumLock::try_acquire`].
+    /// Acquires the lock if most servers grant it now. See [`crate::QuorumLock::try_acquire`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::QuorumLock::try_acquire`].
     pub fn try_acquire(&self) -> Result<Option<QuorumGuard>, Error> {
         let guard = self.workers.run(self.lock.try_acquire())?;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// As [`crate::QuorumLock::acquire_timeout`].
+    /// Acquires the lock, waiting for at most `wait`, everything included; returns `None` if other clients prevent a
+    /// majority even then. See [`crate::QuorumLock::acquire_timeout`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::QuorumLock::acquire_timeout`].
     pub fn acquire_timeout(&self, wait: Duration) -> Result<Option<QuorumGuard>, Error> {
         let guard = self.workers.run(self.lock.acquire_timeout(wait))?;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Acquires, works, releases. `Ok` means that the work ran under the lock from its beginning to its end.
+    /// Acquires the lock, does the work and releases the lock. `Ok` means that the lock was held from the beginning of
+    /// the work to its end.
     ///
-    /// A thread cannot be stopped from outside: ask the [`QuorumHeld`] that the work is given, between its steps.
+    /// A thread cannot be stopped from outside: the work should check its [`QuorumHeld`] between its steps.
     ///
     /// # Errors
     ///
-    /// As [`QuorumLock::acquire`], and [`Error::Lost`] if it was lost before the work ended;
-    /// [`RunError::into_output`] has what the work returned.
+    /// The errors of [`QuorumLock::acquire`], and [`Error::Lost`] if the lock was lost before the work ended;
+    /// [`RunError::into_output`] then returns the output of the work.
     pub fn run<T>(&self, work: impl FnOnce(QuorumHeld) -> T) -> Result<T, RunError<T>> {
         let guard = self.acquire()?;
         let output = work(guard.held());
@@ -98,7 +103,7 @@ impl QuorumLock {
     }
 }
 
-/// [`crate::QuorumGuard`] without `async`; what only looks is in [`QuorumHeld`].
+/// The blocking version of [`crate::QuorumGuard`]; the methods that only read are in [`QuorumHeld`].
 #[derive(Debug)]
 #[must_use = "the lock is given back as soon as its guard is dropped"]
 pub struct QuorumGuard {
@@ -107,30 +112,32 @@ pub struct QuorumGuard {
 }
 
 impl QuorumGuard {
-    /// As [`crate::QuorumGuard::held`].
+    /// Returns a view of this guard that can be cloned and passed around, but not released. See
+    /// [`crate::QuorumGuard::held`].
     pub fn held(&self) -> QuorumHeld {
         self.guard.held()
     }
 
-    /// Waits until the lock is lost, for at most `timeout`; `None` if it is still held then.
+    /// Waits until the lock is lost, for at most `timeout`; returns `None` if it is still held then.
     pub fn wait_lost(&self, timeout: Duration) -> Option<Lost> {
         self.workers.wait_lost(timeout, self.guard.lost())
     }
 
-    /// As [`crate::QuorumGuard::extend`].
+    /// Extends a fixed lease to this long from now on most servers, if it would expire sooner. See
+    /// [`crate::QuorumGuard::extend`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::QuorumGuard::extend`].
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.workers.run(self.guard.extend(lease))
     }
 
-    /// As [`crate::QuorumGuard::release`].
+    /// Releases the lock on every server, and reports whether it was still held. See [`crate::QuorumGuard::release`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::QuorumGuard::release`].
     pub fn release(self) -> Result<(), Error> {
         self.workers.run(self.guard.release())
     }
@@ -139,7 +146,7 @@ impl QuorumGuard {
         self.workers.run(self.guard.conclude())
     }
 
-    /// As [`crate::QuorumGuard::forget`].
+    /// Stops renewing and leaves the lock to its leases. See [`crate::QuorumGuard::forget`].
     pub fn forget(self) {
         self.guard.forget();
     }

@@ -1,4 +1,4 @@
-//! The read/write lock without `async`.
+//! The blocking version of the read/write lock.
 
 use std::sync::Arc;
 
@@ -6,7 +6,9 @@ use super::worker::{Worker, closed};
 use super::{Guard, Lock};
 use crate::{Error, Read, Write};
 
-/// [`crate::RwLock`] without `async`.
+/// The blocking version of [`crate::RwLock`].
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), distlock::Error> {
@@ -23,17 +25,18 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    /// As [`crate::RwLock::read`].
+    /// Returns the lock's reader side: held together with other readers, while no owner writes. See
+    /// [`crate::RwLock::read`].
     pub fn read(&self) -> Lock<Read> {
         self.side(self.lock.read())
     }
 
-    /// As [`crate::RwLock::write`].
+    /// Returns the lock's writer side: held by one owner alone. See [`crate::RwLock::write`].
     pub fn write(&self) -> Lock<Write> {
         self.side(self.lock.write())
     }
 
-    /// As [`crate::RwLock::name`].
+    /// Returns the lock's name. See [`crate::RwLock::name`].
     pub fn name(&self) -> &str {
         self.lock.name()
     }
@@ -47,11 +50,12 @@ impl RwLock {
 }
 
 impl Guard<Read> {
-    /// As [`crate::Guard::try_upgrade`].
+    /// Acquires the write lock in addition, if there is no other reader; returns `None` otherwise. See
+    /// [`crate::Guard::try_upgrade`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Guard::try_upgrade`].
     pub fn try_upgrade(&self) -> Result<Option<Guard<Write>>, Error> {
         let guard = self.guard.clone();
         let write = self
@@ -62,11 +66,11 @@ impl Guard<Read> {
 }
 
 impl Guard<Write> {
-    /// As [`crate::Guard::downgrade`].
+    /// Turns the write lock into a read lock, and lets others read at once. See [`crate::Guard::downgrade`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`crate::Guard::downgrade`].
     pub fn downgrade(self) -> Result<Guard<Read>, Error> {
         let Self { guard, worker } = self;
         match Arc::try_unwrap(guard) {
@@ -76,7 +80,7 @@ impl Guard<Write> {
                 Ok(Guard { guard, worker })
             }
             Err(shared) => {
-                // Only work that a forked child had to forget keeps it.
+                // A second reference exists only in a forked child: leaked work keeps it.
                 std::mem::forget(shared);
                 Err(closed(true))
             }
@@ -85,7 +89,7 @@ impl Guard<Write> {
 }
 
 impl<K> Guard<K> {
-    /// Another of the same client.
+    /// Returns another guard of the same client.
     fn like<O>(&self, guard: crate::Guard<O>) -> Guard<O> {
         Guard {
             guard: Arc::new(guard),

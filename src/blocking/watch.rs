@@ -1,4 +1,4 @@
-//! Following locks, without `async`.
+//! The blocking version of the watch over locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,11 @@ use tokio::sync::Mutex;
 use super::worker::Worker;
 use crate::{Error, Event};
 
-/// [`crate::Watch`] without `async`: an iterator that waits for the next event and never ends.
+/// The blocking version of [`crate::Watch`]: an iterator that waits for the next event and never ends.
 ///
-/// An error is an item like others; asking again goes on as [`crate::Watch::next`] does.
+/// An error is an item like others; after it the iterator continues as [`crate::Watch::next`] does.
+///
+/// # Examples
 ///
 /// ```
 /// # fn main() -> Result<(), distlock::Error> {
@@ -27,7 +29,7 @@ use crate::{Error, Event};
 #[derive(Debug)]
 #[must_use = "a watch sees nothing until it is asked for the next event"]
 pub struct Watch {
-    /// Only ever locked by the one call there is.
+    /// Never contended: `&mut self` allows one call at a time.
     watch: Arc<Mutex<crate::Watch>>,
     worker: Arc<Worker>,
 }
@@ -38,11 +40,11 @@ impl Watch {
         Self { watch, worker }
     }
 
-    /// The next event, if there is one within this time.
+    /// Waits for the next event, for at most `limit`; returns `None` if there is none.
     ///
     /// # Errors
     ///
-    /// As [`crate::Watch::next`].
+    /// The errors of [`crate::Watch::next`].
     pub fn next_timeout(&mut self, limit: Duration) -> Result<Option<Event>, Error> {
         let watch = self.watch.clone();
         let next = async move { watch.lock().await.next().await };

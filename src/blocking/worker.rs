@@ -1,4 +1,4 @@
-//! The thread that carries out blocking calls.
+//! The thread that runs blocking calls.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,12 +12,11 @@ use tokio::task::JoinHandle;
 use crate::Error;
 use crate::driver::thread;
 
-/// A thread with a runtime. A runtime that only ran while somebody waits would let leases
-/// lapse between calls.
+/// A thread with a runtime. A runtime that ran only during a call would let leases expire between calls.
 #[derive(Debug)]
 pub(super) struct Worker {
     thread: Option<thread::RuntimeThread>,
-    /// The process that has the thread; a forked child has not.
+    /// The process that has the thread; a forked child does not have it.
     pid: u32,
 }
 
@@ -34,8 +33,8 @@ impl Worker {
         })
     }
 
-    /// Carries out `work` on the worker and waits for it, without a runtime's own blocking calls:
-    /// those panic inside another runtime. A panic of the work goes on here, and the worker goes on.
+    /// Runs `work` on the worker and waits for it without a blocking call of the runtime: that would panic inside
+    /// another runtime. A panic of the work resumes in the caller, and the worker keeps running.
     pub(super) fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -44,7 +43,7 @@ impl Worker {
         result.recv().map(resumed).map_err(|_| closed(false))
     }
 
-    /// The same for at most so long: then `work` is dropped wherever it is.
+    /// Does the same for at most `limit`; after that `work` is dropped wherever it is.
     pub(super) fn run_for<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -56,19 +55,19 @@ impl Worker {
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(closed(false)),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 task.abort();
-                // If it has just ended, its result must not be lost.
+                // If the work has just ended, its result must not be lost.
                 Ok(result.recv().ok().map(resumed))
             }
         }
     }
 
-    /// Has the worker begin; the result comes out of the channel.
+    /// Starts the work on the worker; the result arrives in the channel.
     fn start_work<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<(JoinHandle<()>, mpsc::Receiver<TaskResult<T>>), Error> {
         if self.is_forked() {
-            // Nobody would ever carry it out, and what it holds is the parent's.
+            // No thread would ever run the work, and its holds belong to the parent.
             std::mem::forget(work);
             return Err(closed(true));
         }
@@ -91,13 +90,13 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         if self.is_forked() {
-            // The thread is the parent's, and so is the runtime: not even its memory is ours to free.
+            // The thread and its runtime belong to the parent: even their memory must not be freed here.
             std::mem::forget(self.thread.take());
         }
     }
 }
 
-/// What work returned, or what it threw.
+/// The output of the work, or its panic.
 type TaskResult<T> = Result<T, Box<dyn Any + Send>>;
 
 fn resumed<T>(outcome: TaskResult<T>) -> T {

@@ -1,21 +1,22 @@
-//! Certificates and keys for encrypted connections, where they are not in files.
+//! Certificates and keys for TLS connections that are given in memory instead of in files.
 
 use super::ClientBuilder;
 
 impl ClientBuilder {
-    /// The authority that has signed the server's certificate, in PEM form: it is trusted, and nobody else is. Several
-    /// may stand one below the other. Default: those whom this system trusts.
+    /// Sets the authority that has signed the server's certificate, in PEM form: no other authority is trusted then.
+    /// Several certificates may be concatenated. Default: the authorities that the system trusts.
     ///
-    /// For a `rediss://` address, which may name a file instead: `?ca=/etc/redis/ca.pem`. There is no way to do without
-    /// verification: a connection that is encrypted for whoever answers is no more secure than one that is not. A server
-    /// that has signed its certificate itself is trusted by giving that certificate here, unless it was made as an
-    /// authority's own.
+    /// For `rediss://` urls, which may name a file instead: `?ca=/etc/redis/ca.pem`. Verification cannot be turned off:
+    /// an encrypted connection to an unknown server is no more secure than an unencrypted one. A server with a
+    /// self-signed certificate is trusted by passing that certificate here, unless it was made as an authority's own.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() {
     /// use distlock::{Client, Error};
     ///
-    /// let ca = "-----BEGIN CERTIFICATE-----\n…"; // from wherever you keep such things
+    /// let ca = "-----BEGIN CERTIFICATE-----\n…"; // from your configuration
     /// let error = Client::builder("rediss://redis.internal/").tls_ca(ca).connect().await.unwrap_err();
     /// assert!(matches!(error, Error::InvalidOption { option: "tls_ca", .. }), "that was none: {error}");
     /// # }
@@ -25,11 +26,15 @@ impl ClientBuilder {
         self
     }
 
-    /// A certificate of our own, the authorities between it and one that the server trusts below it, and its key: for a
-    /// server that asks who we are (`tls-auth-clients yes`). Both in PEM form, the key without a password. Default: none.
+    /// Sets the client's certificate and its key, for a server that asks for one (`tls-auth-clients yes`). Both are in
+    /// PEM form, the key without a password. Intermediate authorities, between the certificate and an authority that
+    /// the server trusts, follow below the certificate. Default: none.
     ///
-    /// For a `rediss://` address, which may name files instead: `?cert=/etc/redis/client.pem&key=/etc/redis/client.key`.
-    /// Those are read again for every connection, so that they may be renewed; what is given here stays.
+    /// For `rediss://` urls, which may name files instead: `?cert=/etc/redis/client.pem&key=/etc/redis/client.key`. The
+    /// files are read again for every connection, so that they may be renewed; a certificate that is set here stays the
+    /// same.
+    ///
+    /// # Examples
     ///
     /// ```
     /// # #[tokio::main] async fn main() {
@@ -37,7 +42,7 @@ impl ClientBuilder {
     ///
     /// let builder = Client::builder("redis://redis.internal/").tls_identity("my certificate", "my key");
     /// assert!(!format!("{builder:?}").contains("my key"));
-    /// // What was to be secret is not sent to an address that is not encrypted.
+    /// // A client certificate is refused for a url without TLS.
     /// let error = builder.connect().await.unwrap_err();
     /// assert!(matches!(error, Error::InvalidOption { option: "tls_identity", .. }));
     /// # }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::StoreConfig;
 use crate::error::Error;
 
-/// In PEM form. Without `Debug`: it may be a key.
+/// Certificates and keys in PEM form. Without `Debug`, since one of them may be a private key.
 #[derive(Clone, Default)]
 pub(crate) struct BuilderTls {
     pub(crate) authority: Option<PemBytes>,
@@ -15,7 +15,8 @@ pub(crate) struct BuilderTls {
 type PemBytes = Arc<[u8]>;
 
 impl StoreConfig<'_> {
-    /// Whoever hands in certificates must not be left with a connection that anybody can read.
+    /// Rejects certificates for a connection without TLS: their caller must not be left with one
+    /// that anyone can read.
     pub(super) fn reject_tls_options(&self) -> Result<(), Error> {
         let option = match self.tls {
             BuilderTls {

@@ -1,36 +1,38 @@
-//! Addresses with several hosts, `scheme://user:password@h1:1,h2:2/path`, which the url crate does not read.
+//! Urls with several hosts, `scheme://user:password@h1:1,h2:2/path`, which the url crate does not
+//! parse.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// An address whose hosts have been taken out of it.
+/// A url and the hosts that were taken out of it.
 #[derive(Debug)]
 pub(super) struct Hosts<'a> {
-    /// The same with the first host alone: whatever else there is, the url crate reads.
+    /// The url with the first host alone, so that the url crate parses the rest of it.
     pub(super) url: Url,
-    /// As they are written.
+    /// The hosts as they are written.
     pub(super) text: &'a str,
-    /// Each with its port, if it has one.
+    /// Each host with its port, if it has one.
     pub(super) all: Vec<(String, Option<u16>)>,
 }
 
 impl<'a> Hosts<'a> {
-    /// Takes it apart, or says why not; never what was in it.
+    /// Parses a url. An error says what is wrong, and never contains a part of the url.
     pub(super) fn parse(url: &'a str) -> Result<Self, url::ParseError> {
         let relative = url::ParseError::RelativeUrlWithoutBase;
         let (scheme, behind) = url.split_once("://").ok_or(relative)?;
         let end = behind.find(['/', '?', '#']).unwrap_or(behind.len());
         let (authority, rest) = behind.split_at(end);
-        // As the url crate has it: the last one ends the password.
+        // As in the url crate, the last `@` ends the password.
         let (login, text) = match authority.rsplit_once('@') {
             Some((login, text)) => (Some(login), text),
             None => (None, authority),
         };
         let mut all = Vec::new();
         for host in text.split(',') {
-            // One address for each, so that brackets, ports and whatever no host may have are not our concern.
+            // One url for each host, so that the url crate handles brackets, ports and invalid
+            // characters.
             let alone = Url::parse(&format!("{scheme}://{host}/"))?;
             let empty = url::ParseError::EmptyHost;
             let name = alone

@@ -1,4 +1,5 @@
-//! `redis://`, `rediss://`, `redis-sentinel://`, `redis-cluster://` and `redis+unix:`.
+//! Urls of Redis: `redis://`, `rediss://`, `redis-sentinel://`, `redis-cluster://` and
+//! `redis+unix:`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ pub(super) async fn connect(
         if failure.detail.starts_with("ERR DB index") {
             return store.invalid(NO_SUCH_DATABASE);
         }
-        // The address names a master that nobody knows.
+        // The url names a master that no sentinel knows.
         if failure.kind == StoreErrorKind::Unusable {
             return store.invalid(failure.detail);
         }
@@ -86,7 +87,7 @@ pub(super) async fn connect(
 }
 
 impl StoreConfig<'_> {
-    /// What connections are made over.
+    /// Returns the network that connections use.
     fn network(&self) -> Network {
         #[cfg(feature = "simulation")]
         if let Some(machine) = &self.machine {
@@ -95,7 +96,7 @@ impl StoreConfig<'_> {
         Network::System
     }
 
-    /// What leases are counted by.
+    /// Returns the clock of the leases.
     fn clock(&self) -> Clock {
         #[cfg(feature = "simulation")]
         if let Some(machine) = &self.machine {
@@ -105,7 +106,7 @@ impl StoreConfig<'_> {
     }
 }
 
-/// What it takes for a grant to count.
+/// Returns what a grant needs in order to count.
 fn durability(store: &StoreConfig<'_>, scripts: bool) -> Result<DurabilityPolicy, Error> {
     let durability = DurabilityPolicy {
         replica_acks: match store.durability {
@@ -126,7 +127,7 @@ fn with_ports(hosts: &HostPorts, port: u16) -> Vec<(String, u16)> {
     hosts.collect()
 }
 
-/// What may follow a question mark.
+/// The parameters after the question mark.
 struct RedisParameters {
     database: Option<i64>,
     user: Option<String>,
@@ -134,7 +135,7 @@ struct RedisParameters {
     sentinel_user: Option<String>,
     sentinel_password: Option<String>,
     scripts: bool,
-    /// How messages are sent in a cluster.
+    /// How messages are published in a cluster.
     pubsub_mode: Option<PubSubMode>,
     tls: tls::TlsParameters,
 }
@@ -153,7 +154,8 @@ impl RedisParameters {
         };
         let is_sentinel = url.scheme() == "redis-sentinel";
         let is_cluster = url.scheme() == "redis-cluster";
-        // Not the url crate's pairs: those are a web form's, where a `+` stands for a space.
+        // Not the url crate's pairs: they follow the rules of web forms, where a `+` stands for a
+        // space.
         let pairs = url.query().unwrap_or_default().split('&');
         for pair in pairs.filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -200,7 +202,8 @@ impl RedisParameters {
         Ok(parameters)
     }
 
-    /// Which one it is; unless that may be the rest of a password whose `?` or `&` should have been written as `%3F` or `%26`.
+    /// Names an unknown parameter, unless it may be the rest of a password whose `?` or `&` should
+    /// have been written as `%3F` or `%26`.
     fn describe(&self, url: &Url, key: &str) -> String {
         let is_name = key.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
         let may_be_password = url.query().is_some_and(|query| query.contains('@'))
@@ -212,7 +215,7 @@ impl RedisParameters {
         }
     }
 
-    /// Whether all of the address stands where it belongs.
+    /// Rejects parts of the address that are given as parameters.
     fn reject_address_parameters(&self, store: &StoreConfig<'_>) -> Result<(), Error> {
         if self.database.is_none() && self.user.is_none() && self.password.is_none() {
             return Ok(());
@@ -230,7 +233,7 @@ fn tcp(
 ) -> Result<Address, Error> {
     let host = url.host_str().filter(|host| !host.is_empty());
     let host = host.ok_or_else(|| store.invalid("no host; try redis://127.0.0.1/"))?;
-    // The url crate keeps the brackets of an IPv6 address; sockets do not want them.
+    // The url crate keeps the brackets of an IPv6 address; sockets do not accept them.
     let host = host.trim_start_matches('[').trim_end_matches(']');
     parameters.reject_address_parameters(store)?;
     let database = match url.path().trim_matches('/') {
@@ -246,7 +249,8 @@ fn tcp(
     })
 }
 
-/// What comes before the question mark is about the servers, but for the hosts.
+/// Parses a sentinel url. Its parts before the question mark are about the Redis servers, except
+/// for the hosts.
 fn sentinels(
     store: &StoreConfig<'_>,
     url: &Url,
@@ -256,7 +260,8 @@ fn sentinels(
 ) -> Result<Address, Error> {
     parameters.reject_address_parameters(store)?;
     let path = url.path();
-    // The name goes to whoever answers as a sentinel, and this may be a password with a `/` in it.
+    // The name is sent to every server that replies as a sentinel, and this one may be a password
+    // with a `/` in it.
     if path.contains('@') {
         let reason = "`@` in a master's name must be written as %40, and `/` in a password as %2F";
         return Err(store.invalid(reason));
@@ -285,7 +290,7 @@ fn sentinels(
     })
 }
 
-/// The hosts stand for themselves; a cluster has no other database than the first.
+/// Parses a cluster url. Its hosts are the seeds; a cluster has only database 0.
 fn cluster(
     store: &StoreConfig<'_>,
     url: &Url,
@@ -325,11 +330,11 @@ fn unix(store: &StoreConfig<'_>, url: &Url, parameters: RedisParameters) -> Resu
 }
 
 fn database(store: &StoreConfig<'_>, number: &str) -> Result<i64, Error> {
-    // Not shown: where a password was not encoded, this may be a part of it.
+    // The text is not in the error: if a password was not encoded, this may be a part of it.
     let number: u64 = number
         .parse()
         .map_err(|_| store.invalid("the database must be a number"))?;
-    // Servers count them in 32 bits.
+    // Servers use 32 bits for the number.
     let number = i32::try_from(number).map_err(|_| store.invalid(NO_SUCH_DATABASE))?;
     Ok(i64::from(number))
 }

@@ -1,4 +1,4 @@
-//! `sqlite:`, and which file that is if none is named.
+//! `sqlite:` urls, and the default file.
 
 use std::env;
 use std::fs;
@@ -66,11 +66,13 @@ fn path(store: &StoreConfig<'_>, url: &Url, name: &Arc<str>) -> Result<PathBuf, 
         let reason = "`~` is a shell's; write the path out, or leave it away for your own file";
         return Err(store.invalid(reason));
     }
-    // A child in another folder, or we ourselves later, would mean another file.
+    // An absolute path: with a relative one, a child in another directory, or this process later,
+    // would use another file.
     std::path::absolute(&given).map_err(|error| store.invalid(error.to_string()))
 }
 
-/// This user's own file. By nothing that differs between a shell and a cron job: two files would be two locks.
+/// Returns this user's default file. Nothing that differs between a shell and a cron job decides
+/// it: two files would be two locks.
 fn default_file() -> Result<PathBuf, StoreError> {
     let user = rustix::process::geteuid().as_raw();
     let users = || fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -94,15 +96,16 @@ fn default_file() -> Result<PathBuf, StoreError> {
     Ok(home.join(".local/state/distlock/locks.db"))
 }
 
-/// The closest folder on the way to this one that is there, and its owner, if that is another user: `sudo -E`. Not if it is
-/// root: some users have a folder that all use, `/` or `/tmp`.
+/// Returns the closest existing directory on the way to this one, and its owner, if that is another
+/// user, as with `sudo -E`. Root does not count: some users have a home directory that all users
+/// share, `/` or `/tmp`.
 fn foreign_home(home: &Path, user: u32) -> Option<(PathBuf, u32)> {
     let found = |folder: &Path| Some((folder.to_owned(), fs::metadata(folder).ok()?.uid()));
     let closest = home.ancestors().find_map(found);
     closest.filter(|(_, owner)| ![user, ROOT].contains(owner))
 }
 
-/// A user's folder, by the list of users.
+/// Returns a user's home directory, according to `/etc/passwd`.
 fn home_of_uid(user: u32, users: &str) -> Option<PathBuf> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -112,7 +115,7 @@ fn home_of_uid(user: u32, users: &str) -> Option<PathBuf> {
     })
 }
 
-/// A user as a message calls them, by the list of users.
+/// Returns a user as a message names it, according to `/etc/passwd`.
 fn user_name(user: u32, users: &str) -> String {
     let given = users.lines().find_map(|line| {
         let mut fields = line.split(':');

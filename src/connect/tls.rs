@@ -1,4 +1,4 @@
-//! What an address and a builder say about TLS, for every scheme that may have it.
+//! The TLS settings in a url and a builder, for every scheme that supports TLS.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::error::Error;
 const URL_NOT_ENCRYPTED: &str =
     "this address is not encrypted; `rediss://` is, and takes `ca`, `cert` and `key`";
 
-/// What may follow a question mark: `tls=on`, and the files `ca`, `cert` and `key`.
+/// The TLS parameters after the question mark: `tls=on`, and the files `ca`, `cert` and `key`.
 #[derive(Default)]
 pub(super) struct TlsParameters {
     on: Option<bool>,
@@ -18,7 +18,7 @@ pub(super) struct TlsParameters {
     key: Option<PathBuf>,
 }
 
-/// Whether addresses of a scheme are encrypted.
+/// Whether connections of a scheme are encrypted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Encrypted {
     Always,
@@ -28,7 +28,7 @@ pub(super) enum Encrypted {
 }
 
 impl TlsParameters {
-    /// Takes a parameter, and says whether it was one of these.
+    /// Stores a parameter, and reports whether it is one of these.
     pub(super) fn accept(
         &mut self,
         store: &StoreConfig<'_>,
@@ -50,7 +50,7 @@ impl TlsParameters {
             _ => return Ok(false),
         };
         let path = value.unwrap_or_default();
-        // What is not a path may be the key itself, and is not shown.
+        // A value that is not a path may be the key itself, and is not shown.
         if path.is_empty() || path.contains("-----") || path.contains(char::is_control) {
             return Err(store.invalid(format!("{key} is the path of a file in PEM form")));
         }
@@ -58,7 +58,8 @@ impl TlsParameters {
         Ok(true)
     }
 
-    /// How connections are made secure; none if they are not to be. Whoever asks for it in any way gets it or an error.
+    /// Loads the TLS configuration; `None` if connections are not to be encrypted. A caller that
+    /// asks for TLS in any way gets it or an error.
     pub(super) async fn resolve(
         self,
         store: &StoreConfig<'_>,
@@ -126,7 +127,7 @@ impl TlsParameters {
     }
 }
 
-/// Whoever handed it in is told: the address, or the builder.
+/// Converts an error, naming its source: the url, or the builder.
 fn to_error(store: &StoreConfig<'_>, error: TlsConfigError) -> Error {
     let TlsConfigError { part, reason } = error;
     let builder = store.tls;

@@ -1,4 +1,4 @@
-//! Drives one acquisition: the machine in `protocol/acquire.rs` decides, this carries it out.
+//! Drives one acquisition: the state machine in `protocol/acquire.rs` decides, this module carries its steps out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,31 +21,31 @@ use crate::protocol::acquire::WaitMode;
 use crate::protocol::lease::{LeaseTerms, LostReason};
 use crate::protocol::{Kind, Moment, OwnerId, PermitRequest, Subject};
 
-/// What a caller wants.
+/// The parameters of one acquisition.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireParams {
     pub(crate) subject: Subject,
     pub(crate) terms: LeaseTerms,
     pub(crate) wait_mode: WaitMode,
     pub(crate) local_owner: Option<LocalOwner>,
-    /// A hold on the other side of a read/write lock, for whose sake it is granted.
+    /// The owner's hold on the other side of a read/write lock, on the strength of which the lock is granted.
     pub(crate) upgrade_from: Option<OwnerId>,
-    /// How many it wants, where there are many.
+    /// The number of permits, for a semaphore.
     pub(crate) permits: PermitRequest,
 }
 
 impl AcquireParams {
-    /// Whether it asks now and then instead of listening.
+    /// Returns whether the waiter polls instead of subscribing.
     pub(super) const fn polls(&self) -> bool {
         matches!(self.wait_mode, WaitMode::Poll { .. })
     }
 
-    /// Whether the store knows that it waits.
+    /// Returns whether the store knows that this caller waits.
     pub(super) const fn registers_waiters(&self) -> bool {
         self.subject.kind.registers_waiters(self.permits.count)
     }
 
-    /// How one asks who is going to wait.
+    /// Returns the options of a request whose sender will wait.
     pub(super) fn waiting_options(&self) -> AttemptOptions {
         let kind = self.subject.kind;
         AttemptOptions {
@@ -55,14 +55,14 @@ impl AcquireParams {
     }
 }
 
-/// How long a caller waits for it.
+/// How long a caller waits for the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitLimit {
-    /// As long as it takes.
+    /// The caller waits without a limit.
     Forever,
-    /// Not at all.
+    /// The caller sends one request and does not wait.
     TryOnce,
-    /// This long, everything included.
+    /// The caller waits this long, everything included.
     Timeout(Duration),
 }
 
@@ -74,7 +74,8 @@ impl WaitLimit {
         Self::Timeout(wait)
     }
 
-    /// Until when, for who has begun then. Who only tries has none: it asks once, however long that takes.
+    /// Returns the absolute deadline of a wait that started at `begun`. `TryOnce` has none: it sends one request and
+    /// waits for the reply, however long that takes.
     pub(super) fn deadline(self, begun: Moment) -> Option<Moment> {
         match self {
             Self::TryOnce | Self::Forever => None,
@@ -83,7 +84,7 @@ impl WaitLimit {
     }
 }
 
-/// Gets the lock; `None` if somebody else has it and patience is over.
+/// Acquires the lock; `None` if another owner holds it and the wait limit has passed.
 #[expect(
     clippy::manual_async_fn,
     reason = "an `async fn` keeps its arguments twice"
@@ -94,17 +95,18 @@ pub(crate) fn acquire(
     wait_limit: WaitLimit,
 ) -> impl Future<Output = Result<Option<HoldRef>, DriverError>> + Send {
     async move {
-        // A store that answers on the spot must not keep other tasks from running. Before the clock is
-        // read: this may take as long as they like.
+        // A store that replies without I/O must not starve other tasks. Before the clock is read: other tasks may run
+        // for any time here.
         tokio::task::coop::consume_budget().await;
         core.ensure_usable()?;
-        // Read seldom: on the shortest way the clock would be most of the work.
+        // The clock is read seldom: on the fast path reading it would be most of the work.
         let begun = core.clock.now();
         let deadline = wait_limit.deadline(begun);
         let mut got = reenter(core, params, deadline).await?;
         let has_other_side = got.is_none() && core.other_side(params).is_some();
         if has_other_side {
-            // Past the line: behind a stranger it would wait for itself.
+            // The request bypasses the wait queue: behind another waiter, which waits for this owner, it would wait for
+            // itself.
             got = Box::pin(try_once(core, params, begun, None)).await?;
             let waits = !matches!(wait_limit, WaitLimit::TryOnce);
             if got.is_none() && waits && params.subject.kind == Kind::Write {
@@ -126,8 +128,8 @@ pub(crate) fn acquire(
             };
         }
         if let Some(hold_ref) = &got {
-            // A client that was closed meanwhile has given back what it knew of; not yet this. And what
-            // came before a fork came to two processes.
+            // A client that was closed meanwhile has released the holds that it knew of, but not yet this one. And a
+            // grant that arrived before a fork exists in two processes.
             core.ensure_usable()?;
             emit_in_call!(
                 core.events,
@@ -144,7 +146,8 @@ pub(crate) fn acquire(
     }
 }
 
-/// Takes the other side of a read/write lock for the holder of one, if the store lets it; `None` if others read.
+/// Acquires the other side of a read/write lock for the holder of one side, if the store allows it; `None` if others
+/// read.
 pub(crate) async fn acquire_other_side(
     core: &Arc<Core>,
     params: &AcquireParams,
@@ -156,7 +159,7 @@ pub(crate) async fn acquire_other_side(
     }
 }
 
-/// Asks the store itself, past the line: nobody is waited for.
+/// Sends one request to the store, bypassing the wait queue, without waiting for other holders.
 pub(super) async fn try_once(
     core: &Arc<Core>,
     params: &AcquireParams,
@@ -176,7 +179,7 @@ pub(super) async fn try_once(
             Ok(Some(hold_ref))
         }
         Ok(AcquireOutcome::LeaseExpired) => Err(DriverError::Lost(LostReason::Expired)),
-        // Perhaps this very owner has got it meanwhile: it is not busy for itself.
+        // The same local owner may have acquired the lock meanwhile: for that owner it is not busy.
         Ok(AcquireOutcome::Busy { .. }) => reenter(core, params, deadline).await,
         Err(_) if planted!(SilenceMeansBusy) => Ok(None),
         Err(failure) => {
@@ -186,7 +189,8 @@ pub(super) async fn try_once(
     }
 }
 
-/// Waits for its turn. Short, because ten thousand may stand here: what only the head needs is in a box.
+/// Waits in the queue. The future is small, because ten thousand of them may wait here: the state that only the head
+/// needs is boxed.
 #[expect(
     clippy::manual_async_fn,
     reason = "an `async fn` keeps its arguments twice"
@@ -202,7 +206,7 @@ fn wait_in_queue(
         let mut attempt = None;
         let mut reason = match reason {
             Some(WakeReason::SendRequest { not_before: None }) => {
-                // Nobody is there but us, most often.
+                // Usually no other waiter is here.
                 let owner = core.fresh_owner_for(params);
                 let options = params.waiting_options();
                 let outcome = match send_acquire_now(core, params, owner, options, begun) {
@@ -215,7 +219,7 @@ fn wait_in_queue(
                         return Ok(Some(hold_ref));
                     }
                     outcome => {
-                        // From here on it leaves what the store knows of it when it goes.
+                        // From here on, dropping the attempt removes what the store knows of this waiter.
                         attempt = Some(HeadAttempt::new(
                             core,
                             params,
@@ -247,7 +251,7 @@ fn wait_in_queue(
                     if let Some(hold_ref) = reenter(core, params, deadline).await? {
                         return Ok(Some(hold_ref));
                     }
-                    // It has ended meanwhile, and whoever is head asks.
+                    // The hold has ended meanwhile; the head of the queue sends the next request.
                     if entry.is_head() {
                         reason = WakeReason::SendRequest { not_before: None };
                         continue;
@@ -274,7 +278,7 @@ fn wait_in_queue(
     }
 }
 
-/// Asks before anything is known of the lock.
+/// Sends the first request, before anything is known of the lock.
 async fn first_request(
     core: &Arc<Core>,
     params: &AcquireParams,
@@ -289,7 +293,7 @@ async fn first_request(
     }
 }
 
-/// Time is over in the line, or it cannot be told.
+/// Returns the result of a wait that timed out in the queue, or for which no timer can run.
 fn wait_timed_out(entry: &QueueEntry<'_>) -> Result<Option<HoldRef>, DriverError> {
     require_runtime().map_err(DriverError::StoreError)?;
     match entry.is_busy() {

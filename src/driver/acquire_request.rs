@@ -1,4 +1,4 @@
-//! One question to the store: may we have the lock?
+//! One acquire request to the store and its outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,31 +12,31 @@ use super::{Core, unexpected_reply};
 use crate::engine::StoreError;
 use crate::protocol::{Action, CounterOp, Entry, IdempotencyKey, Moment, OwnerId, Reply, Request};
 
-/// What the store made of one request.
+/// The outcome of one acquire request.
 pub(super) enum AcquireOutcome {
-    /// Somebody else has it, for this long. Nothing of this owner is left at the store.
+    /// Another owner holds the lock, for this long. The store keeps nothing of this request's owner.
     Busy {
         owner: OwnerId,
         ttl: Option<Duration>,
     },
-    /// It is ours, as of a moment ago.
+    /// The lock was granted; the moment is when the reply arrived.
     Granted(HoldRef, Moment),
-    /// Granted, but the lease ran out before we heard of it.
+    /// The lock was granted, but the lease expired before the reply arrived.
     LeaseExpired,
 }
 
-/// How a waiter asks: what the store is to know of it beside what it wants.
+/// Options of an acquire request beside the lock's parameters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AttemptOptions {
-    /// How long it is believed to wait, where the store knows who does.
+    /// How long the store takes this waiter for present, where the store registers waiters.
     pub(super) waits: Option<Duration>,
-    /// Past writers that wait, if it is a reader.
+    /// Whether a reader bypasses waiting writers.
     pub(super) bypass_writers: bool,
 }
 
-/// One request from zero. Dropping it, or losing its reply, has it undone, and its owner is not to be used
-/// again; a busy lock's answer brings the owner back. It is `sent` now or has been a moment ago: the store's
-/// clock starts no earlier.
+/// Sends one acquire request for a lock that the owner does not hold yet. Dropping the future, or losing the reply, has
+/// the request undone, and its owner must not be used again; the outcome `Busy` returns the owner. The request is
+/// `sent` now or has been a moment ago: the store's clock started no earlier.
 pub(super) async fn send_acquire(
     core: &Arc<Core>,
     params: &AcquireParams,
@@ -52,7 +52,7 @@ pub(super) async fn send_acquire(
     let reply = match undo_on_drop.send(request, deadline).await {
         Ok(reply) => reply,
         Err(failure) => {
-            // Where the store knows who waits it may know of this one since before.
+            // A store that registers waiters may know this one from an earlier request.
             if !failure.is_indeterminate() && !params.registers_waiters() {
                 undo_on_drop.disarm();
                 request_id.acknowledge(core, params);
@@ -70,7 +70,7 @@ pub(super) async fn send_acquire(
     outcome
 }
 
-/// The same where the store answers on the spot.
+/// Sends the same request to a store that replies without I/O; `None` for any other store.
 pub(super) fn send_acquire_now(
     core: &Arc<Core>,
     params: &AcquireParams,
@@ -84,7 +84,7 @@ pub(super) fn send_acquire_now(
         request_id.acknowledge(core, params);
         return None;
     };
-    // No time has passed.
+    // No time has passed since `sent`.
     let outcome =
         reply.and_then(|reply| interpret_reply(core, params, request_id, sent, sent, &reply));
     if !matches!(
@@ -116,7 +116,7 @@ pub(super) fn request(
     })
 }
 
-/// Who asks, and by which request if it must not be carried out twice.
+/// Identifies one acquire request: its owner, and an idempotency key if the request must not be carried out twice.
 #[derive(Clone, Copy, Debug)]
 struct RequestId {
     owner: OwnerId,
@@ -124,19 +124,19 @@ struct RequestId {
 }
 
 impl RequestId {
-    /// Where a grant is nobody's each question is a new one: the owner only stands in line.
+    /// Where a grant has no owner, each request gets a new key: the owner only identifies the place in the queue.
     fn new(core: &Core, params: &AcquireParams, owner: OwnerId) -> Self {
         let nobodys = params.subject.kind.is_ownerless();
         let key = nobodys.then(|| core.new_idempotency_key(&params.subject));
         Self { owner, key }
     }
 
-    /// Who is granted what it asks for.
+    /// Returns the id to which the lock is granted.
     fn id(self) -> OwnerId {
         self.key.map_or(self.owner, |key| key.id)
     }
 
-    /// Its outcome is of no concern any more.
+    /// Notes that the outcome of the request is no longer needed.
     fn acknowledge(self, core: &Core, params: &AcquireParams) {
         if let Some(key) = self.key {
             core.acknowledge_key(&params.subject, key.id);
@@ -172,7 +172,7 @@ fn interpret_reply(
     reply: &Reply,
 ) -> Result<AcquireOutcome, StoreError> {
     match reply {
-        // Its user would go by a token that nobody gave.
+        // The user would rely on a token that the store never gave.
         Reply::Granted { token: None } if params.subject.kind.is_fenced() => {
             Err(unexpected_reply(reply))
         }

@@ -1,4 +1,4 @@
-//! Where the watchdog and cleanup run.
+//! The runtime or thread on which the watchdog and cleanup run.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::engine::in_process;
 use crate::engine::supervise::{Restarts, catch_panic};
 use crate::engine::waker_executor::{WakerExecutor, is_protected, trust_this_waker};
 
-/// A place for work that must not stop when the caller's runtime is busy, blocked or gone.
+/// The place for work that must not stop when the caller's runtime is busy, blocked or gone.
 pub(crate) enum Background {
-    /// The caller's runtime: for a store that answers on the spot, under a clock that may be paused.
+    /// The caller's runtime: for a store that replies without I/O, under a clock that may be paused.
     Caller(Handle),
-    /// A thread with a runtime of its own, waiting for a client.
+    /// A thread with a runtime of its own, which waits for a client.
     Thread(Thread),
-    /// The caller's runtime, for a server on a simulated network: all that a thread would do.
+    /// The caller's runtime, for a server on a simulated network: it does all that a thread would do.
     #[cfg(feature = "simulation")]
     Simulated(Handle),
 }
@@ -34,8 +34,8 @@ pub(crate) struct Thread {
 type ThreadWork = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Background {
-    /// Starts a thread. It ends when the client's last work is done, or at once if this is dropped
-    /// without having been given one.
+    /// Starts a thread. It ends when the client's last work is done, or at once if this is dropped without having been
+    /// given a client.
     pub(crate) fn thread() -> std::io::Result<Self> {
         let (work, given) = oneshot::channel::<ThreadWork>();
         let main = async {
@@ -51,10 +51,10 @@ impl Background {
         }))
     }
 
-    /// Where background tasks emit their events: not on the thread that keeps leases alive.
+    /// Returns where background tasks emit their events: not on the thread that keeps leases alive.
     pub(crate) fn events(&self) -> Events {
         match self {
-            // The caller's runtime is the library's own where calls block.
+            // For blocking calls the caller's runtime is the library's own.
             Self::Caller(_) if is_protected() => Events::queued(),
             Self::Caller(_) => Events::inline(),
             #[cfg(feature = "simulation")]
@@ -63,7 +63,7 @@ impl Background {
         }
     }
 
-    /// Where the application's tasks are woken: not on the thread that keeps leases alive.
+    /// Returns where the application's tasks are woken: not on the thread that keeps leases alive.
     pub(crate) fn waker_executor(&self) -> WakerExecutor {
         match self {
             Self::Caller(_) => WakerExecutor::inline(),
@@ -73,7 +73,7 @@ impl Background {
         }
     }
 
-    /// The runtime that engines may put their own background tasks on.
+    /// Returns the runtime for the background tasks of engines.
     pub(crate) const fn runtime(&self) -> &Handle {
         match self {
             Self::Caller(runtime) => runtime,
@@ -83,8 +83,8 @@ impl Background {
         }
     }
 
-    /// Runs a client's watchdog and cleanup. They end when the client is dropped: the watchdog then,
-    /// cleanup when it has nothing left to do.
+    /// Runs a client's watchdog and cleanup. When the client is dropped the watchdog ends, and so does cleanup when it
+    /// has nothing left to do.
     #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
     pub(super) fn run(self, core: &Arc<Core>) {
         let schedule = core.schedule.clone();
@@ -95,12 +95,12 @@ impl Background {
             watchdog.await;
         };
         match self {
-            // Nothing is ever overdue there.
+            // No call ever times out there.
             Self::Caller(runtime) => {
                 runtime.spawn(watchdog);
             }
             Self::Thread(thread) => {
-                // The thread is waiting: it only goes when it has been given something or dropped.
+                // The thread is waiting: it ends only when it has been given work or was dropped.
                 let _ = thread.work.send(Box::pin(background_tasks(core, watchdog)));
             }
             #[cfg(feature = "simulation")]
@@ -111,7 +111,7 @@ impl Background {
     }
 }
 
-/// The watchdog, cleanup and the timer of all calls, for as long as the client needs them.
+/// Runs the watchdog, cleanup and the timer of all calls, for as long as the client needs them.
 #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 fn background_tasks(
     core: &Arc<Core>,

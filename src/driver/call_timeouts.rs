@@ -1,5 +1,5 @@
-//! Notices answers that do not come. One count for all calls of a client: a timer for each was a tenth of what a call
-//! costs.
+//! Notices requests that get no reply. One tick counter serves all calls of a client: a timer for each call was a tenth
+//! of the call's cost.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,46 +17,46 @@ use crate::engine::fork_detector::ForkDetector;
 use crate::engine::supervise::{Restarts, catch_panic};
 use crate::engine::waker_executor::{WakerExecutor, WakerProxy};
 
-/// In how many parts the time is counted that an answer may take, if each is long enough: one that does not come is
-/// given up a part later at most.
+/// Number of ticks in the time limit of a call, if each tick is long enough: a call without a reply is given up one
+/// tick late at most.
 const TICKS: u32 = 16;
 const MIN_TICK: Duration = Duration::from_millis(1);
 
-/// The calls of one client that wait for as long as a call may take.
+/// The calls of one client that wait for a reply, all with the same time limit.
 pub(crate) struct CallTimeouts {
     limit: Duration,
     tick_length: Duration,
     fork_detector: ForkDetector,
     waker_executor: WakerExecutor,
     pending: Mutex<PendingCalls>,
-    /// The first call after a while without any.
+    /// Notified by the first call after a time without calls.
     first_call: Notify,
 }
 
 #[derive(Default)]
 struct PendingCalls {
-    /// How many parts of time have passed, and how many a call may wait.
+    /// How many ticks have passed, and how many a call may wait.
     tick: u32,
     max_ticks: u32,
     calls: Vec<TimedCall>,
     free: Vec<usize>,
-    /// Whether somebody counts, and whether a call has begun since it last did.
+    /// Whether the ticks are being counted, and whether a call has begun since they last were.
     ticking: bool,
     begun: bool,
 }
 
 enum TimedCall {
-    /// Nobody's.
+    /// This entry is free.
     Free,
     Waits {
         since: u32,
         waker: Waker,
     },
-    /// Long enough.
+    /// The call has waited for too long.
     Expired,
 }
 
-/// The answer, or `None` if it takes too long.
+/// Resolves to the reply, or to `None` if it takes too long.
 pub(super) struct WithCallTimeout<'a, A> {
     answer: A,
     call_timeouts: &'a CallTimeouts,
@@ -91,17 +91,17 @@ impl CallTimeouts {
         }
     }
 
-    /// Counts for as long as it is driven.
+    /// Counts the ticks for as long as this is polled.
     pub(super) async fn count(self: Arc<Self>, events: Events) {
         let mut restarts = Restarts::new("timeouts", &events);
         while let Err(panicked) = catch_panic(self.run_ticks()).await {
             restarts.report_and_wait(panicked).await;
-            // Calls that wait already call no more.
+            // Calls that are waiting already do not notify again.
             self.first_call.notify_one();
         }
     }
 
-    /// Asleep while nobody waits.
+    /// Counts the ticks while calls wait, and sleeps otherwise.
     #[expect(clippy::disallowed_methods, reason = "the timer of all calls")]
     async fn run_ticks(&self) {
         loop {
@@ -110,7 +110,7 @@ impl CallTimeouts {
             loop {
                 tokio::time::sleep(self.tick_length).await;
                 let passed = counted.elapsed().as_nanos() / self.tick_length.as_nanos();
-                // Whoever was stopped for a while first gets to read what has come meanwhile.
+                // A process that was suspended for a while first gets to read the replies that have arrived meanwhile.
                 let ticks = u32::try_from(passed).unwrap_or(TICKS).clamp(1, TICKS / 2);
                 counted = if passed > u128::from(ticks) {
                     Instant::now()
@@ -156,7 +156,7 @@ impl PendingCalls {
         }
     }
 
-    /// Whether it has waited long enough; what is to be dropped without the lock comes along.
+    /// Returns whether the call has waited for too long, and the waker that has to be dropped without the lock.
     fn check(&mut self, index: usize, now: &Waker) -> (bool, Option<Waker>) {
         match &mut self.calls[index] {
             TimedCall::Expired => (true, None),
@@ -172,7 +172,7 @@ impl PendingCalls {
         std::mem::replace(&mut self.calls[index], TimedCall::Free)
     }
 
-    /// So many parts have passed: who has waited long enough, and whether to go on counting.
+    /// Advances the count by `ticks`; returns the wakers of the calls that have expired, and whether to go on counting.
     fn count(&mut self, ticks: u32) -> (Vec<Waker>, bool) {
         self.tick = self.tick.wrapping_add(ticks);
         let mut expired = Vec::new();
@@ -181,7 +181,7 @@ impl PendingCalls {
             let TimedCall::Waits { since, .. } = call else {
                 continue;
             };
-            // The part it began in does not count.
+            // The tick in which the call began does not count.
             if self.tick.wrapping_sub(*since) <= self.max_ticks {
                 pending = true;
             } else if let TimedCall::Waits { waker, .. } =
@@ -193,7 +193,7 @@ impl PendingCalls {
         let begun = std::mem::take(&mut self.begun);
         self.ticking = begun || pending;
         if !self.ticking && self.free.len() == self.calls.len() {
-            // Room for as many as there ever were is not kept.
+            // The memory for the largest number of calls so far is not kept.
             self.calls = Vec::new();
             self.free = Vec::new();
         }
@@ -202,7 +202,7 @@ impl PendingCalls {
 }
 
 impl<A> WithCallTimeout<'_, A> {
-    /// What is said of an answer that did not come.
+    /// Returns the error for a reply that did not arrive.
     pub(super) fn failure(&self) -> StoreError {
         no_reply(self.call_timeouts.limit)
     }
@@ -221,7 +221,7 @@ impl<A: Future + Unpin> Future for WithCallTimeout<'_, A> {
         {
             return Poll::Ready(Some(answer));
         }
-        // Nobody counts in a forked child, and its locks may be held by threads it does not have.
+        // A forked child has no task that counts, and its mutexes may be locked by threads that do not exist there.
         if this.call_timeouts.fork_detector.has_forked() {
             return Poll::Ready(None);
         }

@@ -1,8 +1,8 @@
-//! Finishes what nobody waits for: releases of dropped guards, and requests whose outcome is unknown.
+//! Finishes work that has no waiting caller: releases of dropped guards, and requests whose outcome is unknown.
 //!
-//! Jobs are sent to a task beside the watchdog, so that they outlive the caller and its runtime; a
-//! store that answers on the spot needs no task. Everything a job sends may be sent again: counts are
-//! absolute and an undone request stays undone.
+//! Jobs are sent to a task beside the watchdog, so that they outlive the caller and its runtime; a store that replies
+//! without I/O needs no task. Every request of a job may be repeated: counts are absolute and an undone request stays
+//! undone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,15 +14,15 @@ use super::cleanup_job::CleanupJob;
 use super::undo_on_drop::InFlight;
 use crate::engine::in_process;
 
-/// How many jobs ask the store at once.
+/// How many jobs send requests to the store at the same time.
 const MAX_CONCURRENT_JOBS: usize = 64;
 
-/// The inbox of the task, and how much it has still to do.
+/// The job queue of the task, and the amount of its unfinished work.
 #[derive(Debug, Default)]
 pub(crate) struct Cleanup {
     inbox: Mutex<Option<mpsc::UnboundedSender<CleanupEntry>>>,
     open: Arc<OpenCount>,
-    /// Calls that are under way. A call whose future is dropped becomes a job.
+    /// Calls in flight. A call whose future is dropped becomes a job.
     calls: Arc<OpenCount>,
 }
 
@@ -32,7 +32,7 @@ struct OpenCount {
     idle: Notify,
 }
 
-/// A job, and the note that it is open for as long as this lives.
+/// A job, which counts as open for as long as this lives.
 #[derive(Debug)]
 pub(super) struct CleanupEntry {
     job: CleanupJob,
@@ -40,24 +40,24 @@ pub(super) struct CleanupEntry {
     open: WorkGuard,
 }
 
-/// Counts as one open job, release or call until the ticket is dropped.
+/// Counts as one open job, release or call until this is dropped.
 #[derive(Debug)]
 pub(super) struct WorkGuard(Arc<OpenCount>);
 
 impl Cleanup {
-    /// From now on jobs go to the task that reads this.
+    /// Opens the job queue: from now on jobs go to the task that reads this receiver.
     pub(super) fn open(&self) -> mpsc::UnboundedReceiver<CleanupEntry> {
         let (inbox, jobs) = mpsc::unbounded_channel();
         *self.lock() = Some(inbox);
         jobs
     }
 
-    /// Never blocks, never fails, needs no runtime.
+    /// Adds a job. Never blocks, never fails, needs no runtime.
     pub(super) fn push(&self, job: CleanupJob) {
         self.push_after(job, None);
     }
 
-    /// The same for a job that may turn out needless once a request that is still under way is answered.
+    /// Adds a job that may turn out unnecessary once a request in flight gets its reply.
     pub(super) fn push_after(&self, job: CleanupJob, in_flight: Option<InFlight>) {
         let inbox = self.lock().clone();
         match inbox {
@@ -67,24 +67,24 @@ impl Cleanup {
                     in_flight,
                     open: WorkGuard::new(&self.open),
                 };
-                // A task that has ended has nobody left to clean up for.
+                // A task that has ended has no client left to clean up for.
                 let _ = inbox.send(entry);
             }
             None => job.finish_now(),
         }
     }
 
-    /// A release is under way for as long as the ticket lives. Closing waits for releases as for jobs.
+    /// Counts a release as in flight for as long as the guard lives. Closing waits for releases as for jobs.
     pub(super) fn begin_release(&self) -> WorkGuard {
         WorkGuard::new(&self.open)
     }
 
-    /// A call is under way whose outcome may have to be cleaned up, for as long as the ticket lives.
+    /// Counts a call as in flight whose outcome may have to be cleaned up, for as long as the guard lives.
     pub(super) fn begin_call(&self) -> WorkGuard {
         WorkGuard::new(&self.calls)
     }
 
-    /// Resolves when no call is under way any more: what each leaves to be cleaned up is a job by then.
+    /// Resolves when no call is in flight any more: the cleanup that each call needs is a job by then.
     pub(super) async fn calls_finished(&self) {
         self.calls.idle().await;
     }
@@ -103,13 +103,13 @@ impl Cleanup {
     }
 }
 
-/// The task of one client. Ends when the client has gone and every job is done.
+/// Runs the cleanup of one client. Ends when the client has gone and every job is done.
 #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 pub(super) async fn run(
     jobs: &mut mpsc::UnboundedReceiver<CleanupEntry>,
     working: &mut JoinSet<()>,
 ) {
-    // Bounded: renewals share this thread and connection, and must not stand behind a crowd.
+    // Bounded: renewals share this thread and connection, and must not queue behind many jobs.
     let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_JOBS));
     loop {
         tokio::select! {
@@ -118,7 +118,7 @@ pub(super) async fn run(
                     let permits = permits.clone();
                     working.spawn(in_process(async move {
                         job.finish(in_flight, &permits).await;
-                        // Named, so that it is moved in here and goes only now.
+                        // Named, so that it is moved into this future and dropped only now.
                         drop(open);
                     }));
                 }

@@ -1,4 +1,4 @@
-//! One thing that cleanup has to finish.
+//! One job that cleanup has to finish.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,39 +15,38 @@ use crate::engine::supervise::{catch_panic, catch_panic_sync};
 use crate::protocol::jitter::spread;
 use crate::protocol::{Action, Entry, OwnerId, Reply, Request, Subject};
 
-/// A store that has been silent for a lease and this long has nothing of ours any more.
+/// A store that was silent for the lease and this long keeps nothing of this client any more.
 const GIVE_UP_AFTER_LEASE: Duration = Duration::from_secs(60);
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
-/// How often a job is begun anew after a panic.
+/// How many panics end a job.
 const MAX_PANICS: u32 = 3;
 
-/// One thing to finish.
+/// One job to finish.
 #[derive(Debug)]
 pub(crate) enum CleanupJob {
-    /// Bring the store's count down to the number of guards; where an acquire is in doubt, so that it
-    /// cannot raise it again later.
+    /// Lower the store's count to the number of guards. If an acquire is in doubt, undo it, so that it cannot raise the
+    /// count later.
     Recount {
         hold: Arc<Hold>,
         in_doubt: Option<u32>,
     },
     /// Remove every trace of a hold that has ended.
     Release(Arc<Hold>),
-    /// Take back an acquire from zero that nobody knows the outcome of; or leave the store's line, where every one was
-    /// answered.
+    /// Undo a first acquire whose outcome is unknown; or leave the store's queue, if every request got a reply.
     Undo {
         core: Arc<Core>,
         subject: Subject,
         owner: OwnerId,
         lease: Duration,
         all_answered: bool,
-        /// Who stands in the store's line for it, and leaves it, where that is another.
+        /// The queue entry to remove as well, if the waiter queued under a different owner id.
         queued_owner: Option<OwnerId>,
     },
 }
 
 impl CleanupJob {
-    /// To take back what `owner` asked for with this lease.
+    /// Returns the job that undoes what `owner` requested with this lease.
     pub(super) fn undo(
         core: &Arc<Core>,
         subject: &Subject,
@@ -64,7 +63,7 @@ impl CleanupJob {
         }
     }
 
-    /// To leave the store's line, where `owner` stood in it for a lock with this lease.
+    /// Returns the job that leaves the store's queue, in which `owner` waited for a lock with this lease.
     pub(super) fn leave_queue(
         core: &Arc<Core>,
         subject: &Subject,
@@ -81,7 +80,7 @@ impl CleanupJob {
         }
     }
 
-    /// The same, and takes this one out of the store's line.
+    /// Makes the job also remove this owner from the store's queue.
     pub(super) const fn also_leaving(mut self, who: Option<OwnerId>) -> Self {
         if let Self::Undo { queued_owner, .. } = &mut self {
             *queued_owner = who;
@@ -89,13 +88,13 @@ impl CleanupJob {
         self
     }
 
-    /// Does it. What it was about is then of no concern any more.
+    /// Carries the job out. Its request is of no concern afterwards.
     pub(super) async fn finish(mut self, mut in_flight: Option<InFlight>, permits: &Semaphore) {
         let events = self.core().events.clone();
         let mut panics = 0;
         while let Err(panicked) = catch_panic(self.work(in_flight.take(), permits)).await {
             panics += 1;
-            // Reported once, and not tried for ever: the lease ends it then.
+            // Reported once, and not retried forever: the lease ends the hold then.
             if panics == 1 {
                 panicked.report("cleanup", &events);
             }
@@ -115,8 +114,8 @@ impl CleanupJob {
         }
     }
 
-    /// Sends until the store has answered, or has certainly forgotten by itself. What is still under way
-    /// is heard out first: its answer may make this needless.
+    /// Sends requests until the store has replied, or has certainly forgotten by itself. A request in flight is awaited
+    /// first: its reply may make the job unnecessary.
     async fn work(&mut self, in_flight: Option<InFlight>, permits: &Semaphore) {
         if let Some(in_flight) = in_flight
             && let Some(reply) = in_flight.answer().await
@@ -133,7 +132,7 @@ impl CleanupJob {
         let give_up_at = core.clock.now() + lease + GIVE_UP_AFTER_LEASE;
         let mut backoff = MIN_BACKOFF;
         loop {
-            // Not while it waits for an answer or rests: others could do their work meanwhile.
+            // No permit is held between attempts, or while an earlier request is awaited: other jobs can run meanwhile.
             let permit = permits.acquire().await;
             let attempt = self.attempt(&core).await;
             drop(permit);
@@ -146,7 +145,7 @@ impl CleanupJob {
             {
                 hold.release_in_doubt();
             }
-            // Whoever waits here must not wait for a store that does not answer us.
+            // Local waiters must not wait for a store that does not reply to this job.
             self.notify_waiters(None);
             let gives_up = planted!(CleanupGivesUp) || core.clock.now() >= give_up_at;
             if !failure.is_retryable() || gives_up {
@@ -156,7 +155,7 @@ impl CleanupJob {
                 });
                 return;
             }
-            // Not all at the same instant, where many lost the same server.
+            // Spread out, because many clients may have lost the same server at the same instant.
             let rest = backoff / 2 + spread(backoff / 2, core.fresh_seed());
             core.clock.sleep_until(Some(core.clock.now() + rest)).await;
             backoff = (backoff * 2).min(MAX_BACKOFF);
@@ -165,8 +164,8 @@ impl CleanupJob {
 
     async fn attempt(&self, core: &Core) -> Result<(), StoreError> {
         let limit = core.settings.command_timeout;
-        // Held while the store is asked: a re-entry meanwhile would change the count we send. But one
-        // that nobody polls would keep it for ever.
+        // Held while the request is in flight: a re-entry meanwhile would change the count that is sent. With a
+        // timeout, because a re-entry that is never polled would keep the mutex forever.
         let _order = match self {
             Self::Recount { hold, .. } => {
                 with_timeout(limit, Box::pin(hold.recount().lock())).await
@@ -189,19 +188,19 @@ impl CleanupJob {
         Ok(())
     }
 
-    /// The same, where the store answers on the spot.
+    /// Carries the job out in a store that replies without I/O.
     pub(super) fn finish_now(self) {
         if let Some((_, Some(Ok(reply)))) = self.request() {
             self.on_reply(&reply);
         }
         if let (Self::Undo { core, .. }, Some(leave)) = (&self, self.leave_request()) {
-            // It fails if something else lives under that name, and so does its line.
+            // The request fails if a primitive of another kind has that name, to which the queue then belongs as well.
             let _ = core.engine.call_now(&leave, &|| core.clock.now());
         }
         self.finished();
     }
 
-    /// What takes another out of the store's line.
+    /// Returns the request that removes the queue entry of another owner.
     fn leave_request(&self) -> Option<Request> {
         let Self::Undo {
             subject,
@@ -215,12 +214,13 @@ impl CleanupJob {
         Some(subject.request(Action::Release { owner, left }))
     }
 
-    /// Nothing more is done: whoever waits for its outcome hears so. Where the store remembers what was done, it need not any more.
+    /// Notes that the job is over: tasks that wait for its outcome are notified, and a store that remembers the outcome
+    /// of the request need not do so any more.
     fn finished(&self) {
         let (core, subject) = match self {
             Self::Recount { hold, .. } => (&hold.core, &hold.subject),
             Self::Release(hold) => {
-                // Unless the store has answered.
+                // This has no effect if the store has replied.
                 hold.release_given_up();
                 (&hold.core, &hold.subject)
             }
@@ -231,8 +231,8 @@ impl CleanupJob {
         }
     }
 
-    /// What to send now, and what a store has said to it that answers on the spot; nothing if the hold is
-    /// over and its release goes its own way.
+    /// Returns the request to send now, and the reply of a store that replies without I/O; `None` if the hold has
+    /// ended, so that its release is another job.
     fn request(&self) -> Option<(Request, Option<Result<Reply, StoreError>>)> {
         let (core, request) = match self {
             Self::Recount { hold, in_doubt } => {
@@ -276,7 +276,7 @@ impl CleanupJob {
         Some((request, answer))
     }
 
-    /// Whether there is anything left to do, now that the request in doubt has been answered after all.
+    /// Returns whether anything is left to do, now that the request in doubt got a reply after all.
     fn is_needed_after(&mut self, reply: &Reply) -> bool {
         match self {
             Self::Recount { in_doubt, .. } => {
@@ -284,7 +284,7 @@ impl CleanupJob {
                 true
             }
             Self::Release(_) => true,
-            // Where the store knows who waits, it is to be told of that, too.
+            // A store that registers waiters has to learn that this one waits no longer, too.
             Self::Undo { .. } if planted!(LateGrantKept) => false,
             Self::Undo { subject, .. } => {
                 subject.kind.registers_waiters(u32::MAX) || matches!(reply, Reply::Granted { .. })

@@ -1,4 +1,4 @@
-//! The only clock.
+//! The only clock of the library.
 
 use std::pin::Pin;
 #[cfg(feature = "simulation")]
@@ -13,15 +13,15 @@ use tokio::time::Sleep;
 use crate::engine::waker_executor::{WakerExecutor, WakerProxy};
 use crate::protocol::Moment;
 
-/// Which time leases are counted in.
+/// The clock that measures leases.
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
-    /// Time since the machine started, counted on while it sleeps: a laptop that is shut for an hour
-    /// wakes up knowing that its leases are over.
+    /// Time since the machine started, which continues while the machine is suspended: a laptop that was shut for an
+    /// hour wakes up knowing that its leases have expired.
     Boot,
-    /// Tokio's, which a test may pause; for stores in memory, which sleep when we sleep.
+    /// Tokio's clock, which a test may pause; for stores in memory, which are suspended together with this process.
     Tokio(Handle),
-    /// That of a simulated machine.
+    /// The clock of a simulated machine.
     #[cfg(feature = "simulation")]
     Simulated(Arc<dyn crate::simulation::Host>),
 }
@@ -34,10 +34,10 @@ impl Clock {
             Self::Tokio(runtime) => {
                 let now = match Handle::try_current() {
                     Ok(here) if here.id() == runtime.id() => tokio::time::Instant::now().into_std(),
-                    // A guard in a thread-local variable, dropped while its thread ends.
+                    // This thread is ending, and drops a guard in a thread-local variable.
                     Err(error) if error.is_thread_local_destroyed() => Instant::now(),
-                    // A thread outside of the runtime, such as one that drops a guard.
-                    // Entering costs more than the clock.
+                    // This thread is outside of the runtime; it may be dropping a guard. Entering the runtime costs
+                    // more than reading the clock.
                     Ok(_) | Err(_) => {
                         let _inside = runtime.enter();
                         tokio::time::Instant::now().into_std()
@@ -50,7 +50,7 @@ impl Clock {
         }
     }
 
-    /// The same moment on the standard library's clock, for what is shown to users.
+    /// Returns the same moment on the standard library's clock, to be shown to users.
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub(crate) fn instant(&self) -> Instant {
         match self {
@@ -60,7 +60,7 @@ impl Clock {
         }
     }
 
-    /// Sleeps at least until this moment, by this clock, or for ever; without a runtime, not at all.
+    /// Sleeps at least until this moment, by this clock, or forever; without a runtime, not at all.
     pub(crate) const fn sleep_until(&self, until: Option<Moment>) -> SleepUntil<'_> {
         SleepUntil {
             clock: self,
@@ -70,7 +70,7 @@ impl Clock {
     }
 }
 
-/// See [`Clock::sleep_until`].
+/// The future of [`Clock::sleep_until`].
 pub(crate) struct SleepUntil<'a> {
     clock: &'a Clock,
     until: Option<Moment>,
@@ -89,7 +89,7 @@ impl Future for SleepUntil<'_> {
             if left.is_zero() || !has_runtime() {
                 return Poll::Ready(());
             }
-            // Tokio counts in whole milliseconds and may end a little early by our clock.
+            // Tokio's timers count whole milliseconds and may end a little early by this clock.
             let limit = left.max(Duration::from_millis(1));
             let pause = self.pause.get_or_insert(SafeSleep::new(limit));
             ready!(Pin::new(pause).poll(cx));
@@ -98,14 +98,14 @@ impl Future for SleepUntil<'_> {
     }
 }
 
-/// The answer, or `None` if it takes longer than `limit`, or if there is no runtime to wait with.
+/// Awaits a reply; `None` if it takes longer than `limit`, or if there is no runtime to wait with.
 pub(super) const fn with_timeout<A: Future + Unpin>(limit: Duration, answer: A) -> WithTimeout<A> {
     let pause = SafeSleep::new(limit);
     WithTimeout { answer, pause }
 }
 
-/// See [`with_timeout`]. Written out, because it is part of everything that waits, and an `async fn` is twice the
-/// size of what it is given.
+/// The future of [`with_timeout`]. Not an `async fn`: it is part of every wait, and an `async fn` is twice the size of
+/// its arguments.
 pub(super) struct WithTimeout<A> {
     answer: A,
     pause: SafeSleep,
@@ -122,12 +122,13 @@ impl<A: Future + Unpin> Future for WithTimeout<A> {
     }
 }
 
-/// Tokio's sleep, but over at once where tokio's would panic: without a runtime, or after it has gone.
+/// Tokio's sleep, except that it ends at once where tokio's would panic: without a runtime, or after the runtime has
+/// gone.
 struct SafeSleep {
     limit: Duration,
-    /// Once it has begun.
+    /// Set once the sleep has begun.
     sleep: Option<Pin<Box<Sleep>>>,
-    /// A panic in the middle of tokio's timers ends the whole process.
+    /// Protects tokio's timers: a panic inside of them ends the whole process.
     waker_proxy: WakerProxy,
 }
 
@@ -155,7 +156,7 @@ impl Future for SafeSleep {
             waker_proxy,
         } = &mut *self;
         let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(*limit)));
-        // Timers wake in the runtime that the task runs on, as it is used to.
+        // Timers wake the task in the runtime that it runs on, as it expects.
         let waker = waker_proxy.waker(&WakerExecutor::inline(), cx.waker());
         sleep.as_mut().poll(&mut Context::from_waker(waker))
     }
@@ -165,8 +166,8 @@ pub(super) fn has_runtime() -> bool {
     Handle::try_current().is_ok()
 }
 
-/// What tokio's time counts from. A day before it is first asked for, because a paused clock may have
-/// been stopped a moment earlier.
+/// The origin of tokio's time. It lies a day before its first use, because a paused clock may have been stopped a
+/// moment earlier.
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
     let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Numbers that are nobody's: what they are, and changes of them that are carried out once.
+//! Numbers without an owner: their values, and changes that are carried out once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::protocol::lease::LeaseTerms;
 use crate::protocol::tombstones::TOMBSTONE_TTL;
 use crate::protocol::{Action, CounterOp, PermitRequest, Reply, SemaphoreOp, Subject};
 
-/// Before a change is asked for again.
+/// Backoff before a change is requested again.
 const MIN_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_BACKOFF: Duration = Duration::from_millis(200);
 
-/// What a number was when it was changed, and what it is since.
+/// The value of a number before a change, and after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CounterUpdate {
     pub(crate) before: Option<i64>,
     pub(crate) after: Option<i64>,
 }
 
-/// Changes a number. Asked for again, as the same request, while no answer comes and time is left: until a command's time is
-/// over, and once more if that took all of it.
+/// Changes a number. The same request is retried while no reply arrives and time is left: until the command timeout,
+/// and once more if the first attempt took all of it.
 pub(crate) async fn update(
     core: &Core,
     subject: &Subject,
     change: CounterOp,
 ) -> Result<CounterUpdate, DriverError> {
-    // A store that answers on the spot must not keep other tasks from running.
+    // A store that replies without I/O must not starve other tasks.
     tokio::task::coop::consume_budget().await;
     core.ensure_usable()?;
     let pending_key = core.pending_key(subject);
@@ -58,7 +58,8 @@ pub(crate) async fn update(
         let in_time = now < give_up_at;
         let once_more = failure.is_indeterminate() && !in_doubt;
         in_doubt |= failure.is_indeterminate();
-        // After a long sleep of this process, or a very patient wait, the store would take it for another.
+        // After a long suspension of this process, or a very long command timeout, the store would take the request for
+        // a new one.
         let forgotten = in_doubt && !is_remembered(begun, now);
         let is_final = !failure.is_transient() || core.ensure_usable().is_err();
         if is_final || forgotten || !(in_time || once_more) {
@@ -70,14 +71,14 @@ pub(crate) async fn update(
             { name: debug(subject.name.clone()), why: failure.detail.clone() },
             "no answer; asking again"
         );
-        // Not all at the same instant, where many lost the same server.
+        // Spread out, because many clients may have lost the same server at the same instant.
         let rest = backoff / 2 + spread(backoff / 2, core.fresh_seed());
         core.clock.sleep_until(Some(core.clock.now() + rest)).await;
         backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
 
-/// Takes so many off the number, for the caller to keep; says whether it has before patience is over.
+/// Takes `count` off the number, for the caller to keep; returns whether that succeeded within the wait limit.
 pub(crate) async fn take(
     core: &Arc<Core>,
     subject: &Subject,
@@ -87,8 +88,8 @@ pub(crate) async fn take(
     let params = AcquireParams {
         subject: subject.clone(),
         terms: LeaseTerms {
-            // For as long as the store knows which request took them: they are given back by that until the caller has
-            // them.
+            // As long as the store remembers which request took them: until the caller has them, they can be released
+            // by that request.
             lease: TOMBSTONE_TTL,
             keep_alive: false,
             max_hold: None,
@@ -105,7 +106,7 @@ pub(crate) async fn take(
     }
 }
 
-/// What the number is; none if there is none.
+/// Returns the number; `None` if there is none.
 pub(crate) async fn get(core: &Core, subject: &Subject) -> Result<Option<i64>, DriverError> {
     core.ensure_usable()?;
     fetch(core, subject).await.map_err(DriverError::StoreError)
@@ -121,7 +122,8 @@ pub(super) async fn fetch(core: &Core, subject: &Subject) -> Result<Option<i64>,
     }
 }
 
-/// Whoever asked is to know that it must not ask again as if nothing had happened, whatever was in the way last.
+/// Marks the error if the change may have been carried out: the caller has to know, whatever went wrong last, that it
+/// cannot simply request it again.
 fn with_doubt(failure: StoreError, in_doubt: bool) -> StoreError {
     if !in_doubt {
         return failure;

@@ -1,4 +1,4 @@
-//! Why a call brought nothing.
+//! The errors of the driver, and the last error of a waiting caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,32 +9,34 @@ use crate::protocol::Reply;
 use crate::protocol::acquire::AcquireStep;
 use crate::protocol::lease::LostReason;
 
-/// Why a call brought no lock.
+/// Why a call failed.
 #[derive(Clone, Debug)]
 pub(crate) enum DriverError {
     /// The client is closed.
     Closed,
-    /// The store said no, or nothing.
+    /// The store refused the request, or did not reply.
     StoreError(StoreError),
-    /// The client belongs to the process this one was forked from.
+    /// The client belongs to the process that this one was forked from.
     Forked,
-    /// The lock was held and is not any more.
+    /// The lock was held and is no longer.
     Lost(LostReason),
-    /// Who wants to write reads, and so do others: it would wait for itself.
+    /// A reader wants to write while others read as well: it would wait for itself.
     WouldDeadlock,
-    /// The deadline passed before anybody could say whether the lock is free. What the store said last, if it did: too few
-    /// replicas had it.
+    /// The deadline passed before it was known whether the lock is free. Contains the store's last error if it was that
+    /// too few replicas had the lock.
     TimedOut(Option<StoreError>),
     /// A reader holds the lock as often as it may: each of its holds has a key of its own in Redis.
     TooManyReads,
-    /// After this long others may have it, whatever was promised, once the server is another.
+    /// The lease is longer than the wait after a failover, which this contains: another client could be granted the
+    /// lock by the new server while this lease still runs.
     LeaseTooLong(Duration),
-    /// The server restarted, and may have forgotten whose the lock is: it has no vote for this long after.
+    /// The server, which this names, restarted and may have forgotten the holder of the lock: it has no vote for this
+    /// long afterwards.
     RecentlyRestarted(Duration, String),
 }
 
 impl DriverError {
-    /// The store has answered that the lock is not ours, or something that makes no sense.
+    /// Returns the error for a reply that denies the hold, or that makes no sense.
     pub(super) fn refused(reply: &Reply) -> Self {
         match reply.refusal() {
             Some(reason) => Self::Lost(reason),
@@ -42,7 +44,8 @@ impl DriverError {
         }
     }
 
-    /// Whether a release that ended with this shows that the lock was not held, or not by this process. A missing reply does not.
+    /// Returns whether a release that ended with this error shows that the lock was not held, or not by this process. A
+    /// missing reply does not.
     pub(super) const fn denies_hold(&self) -> bool {
         match self {
             Self::StoreError(failure) => matches!(
@@ -67,46 +70,46 @@ impl DriverError {
     }
 }
 
-/// What went wrong last, while somebody waits.
+/// The last error of a caller that waits.
 #[derive(Debug, Default)]
 pub(super) struct LastError(Option<StoreError>);
 
 impl LastError {
-    /// Notes it, and what is done next.
+    /// Notes an error, and the step that follows it.
     pub(super) fn note(&mut self, failure: StoreError, next: AcquireStep) {
-        // That the end of the wait cut off the last answer says less than the one before.
+        // If the deadline interrupted the last request, keep the previous error: it is more informative than a timeout.
         let cut_off = next == AcquireStep::TimedOut && failure.kind == StoreErrorKind::TimedOut;
         if !cut_off {
             self.0 = Some(failure);
         }
     }
 
-    /// Somebody holds it.
+    /// Forgets the error, because the store has replied that the lock is held.
     pub(super) fn forget(&mut self) {
         self.0 = None;
     }
 
-    /// It is why the wait ends.
+    /// Returns the error that ends the wait.
     pub(super) fn fatal(&mut self) -> DriverError {
         let failure = self.0.take();
         failure.map_or(DriverError::TimedOut(None), DriverError::StoreError)
     }
 
-    /// The wait is over.
+    /// Returns the error of a wait whose deadline has passed.
     pub(super) fn timeout_error(&mut self) -> DriverError {
         let said = |failure: &StoreError| failure.kind == StoreErrorKind::NotReplicated;
         DriverError::TimedOut(self.0.take().filter(said))
     }
 }
 
-/// Trouble, and the lock or pattern that it is about.
+/// An error, and the lock or pattern that it is about.
 #[derive(Debug)]
 pub(crate) struct NamedDriverError {
     pub(crate) name: Arc<str>,
     pub(crate) error: DriverError,
 }
 
-/// Timers panic without a runtime; an error is kinder.
+/// Returns an error if there is no runtime, because timers would panic.
 pub(super) fn require_runtime() -> Result<(), StoreError> {
     if clock::has_runtime() {
         return Ok(());

@@ -8,7 +8,7 @@ use super::hold::Hold;
 use crate::protocol::{Action, Reply};
 
 impl Hold {
-    /// Has the store make it last `lease` from now, if it would end sooner.
+    /// Extends the lease to end `lease` from now at the earliest.
     pub(crate) async fn extend(self: &Arc<Self>, lease: Duration) -> Result<(), DriverError> {
         let core = &self.core;
         core.ensure_usable()?;
@@ -19,7 +19,7 @@ impl Hold {
         let owner = self.owner;
         let sent = self.now();
         let request = self.request(Action::Renew { owner, lease });
-        // Nothing to undo when the answer is lost: a longer lease than we know of harms nobody.
+        // A lost reply leaves nothing to undo: a lease that is longer than this client knows does no harm.
         let reply = core.call(request).await;
         match reply.map_err(DriverError::StoreError)? {
             Reply::Renewed => self.extended(lease, sent),

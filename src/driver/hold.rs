@@ -1,4 +1,4 @@
-//! One grant while it lasts: shared by its guards, the watchdog and whoever waits to hear of its end.
+//! One grant while it lasts: shared by its guards, the watchdog and the tasks that wait for its end.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,42 +22,42 @@ pub(crate) struct Hold {
     pub(super) id: u64,
     pub(crate) core: Arc<Core>,
     pub(crate) subject: Subject,
-    /// As it stands in the store.
+    /// The owner id in the store.
     pub(crate) owner: OwnerId,
-    /// Which grant it is, where the store tells them apart.
+    /// The token of the grant, where grants have one.
     pub(crate) token: Option<FencingToken>,
-    /// As the user named it.
+    /// The owner as the user named it.
     pub(crate) local_owner: Option<LocalOwner>,
-    /// What the first guard asked for.
+    /// The terms of the first guard.
     pub(crate) terms: LeaseTerms,
     state: Mutex<HoldState>,
-    /// Made by the first who waits for it: most are given back before anybody does.
+    /// Created by the first task that waits for the end: most holds are released before there is one.
     ended: OnceLock<Box<Notify>>,
-    /// Orders re-entries and partial releases, so that the store's count follows the guards'. Tokio's,
-    /// because it is held while the store is asked.
+    /// Orders re-entries and partial releases, so that the store's count follows the number of guards. A tokio mutex,
+    /// because it is held while a request is in flight.
     recount: OnceLock<Box<tokio::sync::Mutex<()>>>,
 }
 
 #[derive(Debug)]
 pub(super) struct HoldState {
     pub(super) lease: LeaseState,
-    /// Numbers the acquires, so that one of them can be undone.
+    /// Numbers the acquires, so that each of them can be undone.
     pub(super) attempts: u32,
-    /// A question of its owner was never answered, and may still come.
+    /// A request of the owner got no reply, and may still reach the store.
     pub(super) has_orphan_request: bool,
-    /// What its release came to.
+    /// The outcome of the release.
     pub(super) outcome: ReleaseOutcome,
-    /// When the watchdog looks at it next.
+    /// When the watchdog checks the hold next.
     due: Option<Moment>,
-    /// `valid_until` on the standard library's clock, so that it reads the same every time.
+    /// `valid_until` on the standard library's clock, so that every call returns the same instant.
     shown_until: Option<Box<(Moment, Instant)>>,
     /// Why the last renewal failed, until one succeeds.
     renewal_error: Option<Arc<str>>,
 }
 
 impl Hold {
-    /// A hold on what the store has just granted to `owner`, with its first claim; `None` if the lease
-    /// ran out on the way.
+    /// Creates the hold for a grant of the store to `owner`, with its first [`HoldRef`]; `None` if the lease expired
+    /// before the reply arrived.
     pub(super) fn granted(
         core: &Arc<Core>,
         params: &AcquireParams,
@@ -87,7 +87,7 @@ impl Hold {
         ))
     }
 
-    /// Goes on as another's, with the same or another standing at the store.
+    /// Returns the hold that continues this one for another waiter, under the same or another owner id in the store.
     pub(super) fn successor(
         &self,
         owner: OwnerId,
@@ -95,7 +95,7 @@ impl Hold {
         local_owner: Option<LocalOwner>,
         lease: LeaseState,
     ) -> HoldRef {
-        // Whoever it goes to wants the same terms.
+        // The next holder has asked for the same terms.
         let grant = (owner, token);
         Self::start(
             &self.core,
@@ -107,7 +107,7 @@ impl Hold {
         )
     }
 
-    /// Starts a hold: watched from now on, and found by its user.
+    /// Starts a hold: from now on the watchdog checks it, and its local owner finds it.
     fn start(
         core: &Arc<Core>,
         subject: &Subject,
@@ -144,27 +144,27 @@ impl Hold {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, HoldState> {
-        // No code of a user's runs under this lock, so a poisoned one is whole.
+        // No user code runs under this lock, so the data of a poisoned one is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A question of its owner may still come: it would bring a ghost.
+    /// Notes that a request of the owner may still reach the store, where it would create a hold without a guard.
     pub(super) fn note_orphan_request(&self) {
         self.state().has_orphan_request = true;
     }
 
-    /// Its turn among re-entries and partial releases.
+    /// Returns the mutex that orders re-entries and partial releases.
     pub(super) fn recount(&self) -> &tokio::sync::Mutex<()> {
         self.recount.get_or_init(Box::default)
     }
 
-    /// A request about this hold.
+    /// Returns a request about this hold.
     pub(super) fn request(&self, action: Action) -> Request {
         self.subject.request(action)
     }
 
-    /// Makes a request that says how often the lock is held. Where the store answers on the spot it does
-    /// so here, while nobody can change the count.
+    /// Builds a request that states how often the lock is held. A store that replies without I/O gets the request here,
+    /// under the lock that keeps the count from changing.
     pub(super) fn recount_request(
         &self,
         action: impl FnOnce(&mut HoldState) -> Option<Action>,
@@ -179,22 +179,22 @@ impl Hold {
         self.core.clock.now()
     }
 
-    /// Whether it can be relied on, by the clock and without asking anyone.
+    /// Returns whether the hold is valid by the clock, without a request to the store.
     pub(crate) fn is_held(&self) -> bool {
         self.state().lease.is_valid(self.now())
     }
 
-    /// Why it was lost, noticed or not.
+    /// Returns why the hold was lost, whether that was noticed yet or not.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.state().lease.lost(self.now())
     }
 
-    /// Why the last renewal failed; `None` if it succeeded, or none was due yet.
+    /// Returns why the last renewal failed; `None` if it succeeded, or none was due yet.
     pub(crate) fn renewal_error(&self) -> Option<Arc<str>> {
         self.state().renewal_error.clone()
     }
 
-    /// For how long it can still be relied on.
+    /// Returns how long the hold remains valid.
     pub(crate) fn remaining(&self) -> Duration {
         let now = self.now();
         let lease = &self.state().lease;
@@ -204,7 +204,7 @@ impl Hold {
         }
     }
 
-    /// The same as a point on the standard library's clock, which is what users compare with.
+    /// Returns the end of the validity on the standard library's clock, which users can compare with.
     pub(crate) fn valid_until_instant(&self) -> Instant {
         let mut state = self.state();
         let until = state.lease.valid_until();
@@ -215,14 +215,15 @@ impl Hold {
         {
             return *instant;
         }
-        // The clock first: what is shown may be a moment late, never early, so that nobody is held at it.
+        // The lease clock is read first: the shown instant may be a moment late, never early, so that the hold is over
+        // by then.
         let (now, instant) = (self.now(), self.core.clock.instant());
         let shown_until = if until >= now {
             instant.checked_add(until.since(now))
         } else {
             instant.checked_sub(now.since(until))
         };
-        // A hundred years may be more than the clock can say; what it can say now is as good.
+        // A lease of a hundred years may exceed the range of `Instant`; the present instant is as good as any.
         let shown_until = shown_until.unwrap_or(instant);
         state.shown_until = Some(Box::new((until, shown_until)));
         shown_until
@@ -246,9 +247,10 @@ impl Hold {
             std::future::pending::<()>().await;
         }
         loop {
-            // Before the state is looked at: whoever ends it looks here afterwards.
+            // Registered before the state is checked: the task that ends the hold changes the state first and notifies
+            // afterwards.
             let ended = self.end_signal().notified();
-            // By the clock, not only by the watchdog's word: it may be late, the clock is not.
+            // The lease is compared with the clock, because the watchdog's notification may be late.
             {
                 let state = self.state();
                 if let Some(reason) = state.lease.lost(self.now()) {
@@ -262,10 +264,10 @@ impl Hold {
         }
     }
 
-    /// The watchdog looks at it; says which lease to ask the store for, if any.
+    /// Checks the hold for the watchdog; returns the lease to request from the store, if a renewal is due.
     pub(super) fn tick(self: &Arc<Self>) -> Option<Duration> {
         let mut state = self.state();
-        // It is out of the schedule while it is looked at.
+        // The schedule does not contain the hold while it is checked.
         state.due = None;
         if self.core.is_closed() {
             drop(state);
@@ -320,7 +322,7 @@ impl Hold {
         self.reschedule();
     }
 
-    /// The store may have forgotten it.
+    /// Notes that the store may have forgotten the hold.
     pub(super) fn suspect(self: &Arc<Self>) {
         if !self.subject.kind.is_inspectable() {
             return;
@@ -330,14 +332,15 @@ impl Hold {
         self.reschedule();
     }
 
-    /// The store has granted a lease beside the renewals: a re-entry or an extension.
+    /// Notes a lease that the store granted apart from the renewals: for a re-entry or an extension.
     pub(super) fn extended(self: &Arc<Self>, lease: Duration, sent: Moment) {
         let now = self.now();
         self.state().lease.extended(lease, sent, now);
         self.reschedule();
     }
 
-    /// The store has answered that it is not ours, or something that makes no sense.
+    /// Returns the error for a reply that denies the hold, or that makes no sense. The hold ends if the reply denies
+    /// it.
     pub(super) fn refused(self: &Arc<Self>, reply: &Reply) -> DriverError {
         if let Some(reason) = reply.refusal() {
             self.lose(reason);
@@ -345,7 +348,7 @@ impl Hold {
         DriverError::refused(reply)
     }
 
-    /// Ends it as lost, tells everyone, and gives back whatever the store may still have of it.
+    /// Ends the hold as lost, notifies everyone, and releases what the store may still keep of it.
     pub(crate) fn lose(self: &Arc<Self>, reason: LostReason) {
         let first = self.state().lease.mark_lost(reason);
         if first {
@@ -353,12 +356,12 @@ impl Hold {
         }
     }
 
-    /// Takes it out of the watchdog's care.
+    /// Removes the hold from the watchdog's schedule.
     pub(super) fn unschedule(self: &Arc<Self>, state: &mut HoldState) {
         self.schedule_at(state, None);
     }
 
-    /// Forgets who it belongs to and tells those who wait for its end.
+    /// Forgets the local owner of the hold and notifies the tasks that wait for its end.
     pub(super) fn notify_ended(&self) {
         if let Some(local_owner) = self.local_owner {
             self.core.owners.remove(local_owner, self);
@@ -366,19 +369,19 @@ impl Hold {
         self.notify();
     }
 
-    /// Where the end and the outcome are waited for.
+    /// Returns the signal for the end and for the outcome of the release.
     pub(super) fn end_signal(&self) -> &Notify {
         self.ended.get_or_init(Box::default)
     }
 
-    /// Wakes those who wait for the end or the outcome.
+    /// Wakes the tasks that wait for the end or the outcome.
     pub(super) fn notify(&self) {
         if let Some(ended) = self.ended.get() {
             ended.notify_waiters();
         }
     }
 
-    /// What follows once the lease machine has said "lost".
+    /// Carries out what follows once the lease state machine has reported the loss.
     pub(super) fn on_lost(self: &Arc<Self>, reason: LostReason) {
         self.unschedule(&mut self.state());
         self.notify_ended();
@@ -400,7 +403,7 @@ impl Hold {
         self.core.events.emit(level, move || event(&name, owner));
     }
 
-    /// Has the watchdog look at it when its lease next wants something.
+    /// Schedules the watchdog's next check for when the lease needs it.
     pub(super) fn reschedule(self: &Arc<Self>) {
         let mut state = self.state();
         let due = state.lease.next_tick();

@@ -1,10 +1,10 @@
-//! One guard's part in a hold.
+//! One guard's reference to a hold.
 
 use std::sync::Arc;
 
 use super::hold::Hold;
 
-/// One guard's part in a hold. Dropping it gives the part back.
+/// One guard's reference to a hold. Dropping it releases the guard's part.
 #[derive(Debug)]
 pub(crate) struct HoldRef {
     hold: Option<Arc<Hold>>,
@@ -25,7 +25,7 @@ impl HoldRef {
             .expect("a claim has its hold until it is taken apart")
     }
 
-    /// Takes it apart, so that nothing happens when it goes.
+    /// Takes the hold out of the reference, so that dropping the reference has no effect.
     pub(super) fn into_hold(mut self) -> Arc<Hold> {
         self.hold
             .take()

@@ -1,4 +1,4 @@
-//! Several futures at the same time.
+//! Drives several futures at the same time.
 
 use std::future::poll_fn;
 use std::mem::take;
@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::engine::waker_executor::{WakerExecutor, WakerProxy, trust};
 
-/// All of them at the same time, each to its end. A wake-up polls only the future that it is for: thousands of them cost as much
-/// each as a few do. The task is woken where `waker_executor` says.
+/// Drives all futures at the same time, each to its end. A wake-up polls only the future that it is for, so that the
+/// cost of a future does not grow with their number. The task is woken where `waker_executor` says.
 pub(super) async fn join_all<F: Future + Send>(
     waker_executor: &WakerExecutor,
     futures: impl IntoIterator<Item = F>,
@@ -21,7 +21,7 @@ pub(super) async fn join_all<F: Future + Send>(
         .map(|(index, future)| {
             let shared = shared.clone();
             let waker = Waker::from(Arc::new(FutureWaker { index, shared }));
-            // It calls the task's waker only by its shield.
+            // This waker calls the task's waker only through the proxy.
             trust(&waker);
             Some((Box::pin(future), waker))
         })
@@ -38,7 +38,7 @@ pub(super) async fn join_all<F: Future + Send>(
             take(&mut state.woken)
         };
         for index in woken {
-            // One that is done may have been woken twice.
+            // A future that is done may have been woken twice.
             let Some((future, waker)) = &mut futures[index] else {
                 continue;
             };
@@ -129,11 +129,11 @@ mod tests {
         let (done, ()) = tokio::join!(join_all(&waker_executor, counted), sending);
         assert!(done.into_iter().eq((0..MANY).map(Ok)));
         let polls = polls.load(Ordering::Relaxed);
-        // A task that has used up its budget polls in vain now and then.
+        // A task that has used up its budget is sometimes polled in vain.
         assert!(polls <= 3 * MANY, "{polls} polls of {MANY} futures");
     }
 
-    /// A waker that is shielded is called by a thread, which takes much longer.
+    /// A waker behind a proxy is called by a thread, which takes much longer.
     #[tokio::test]
     async fn the_wakers_of_the_futures_need_no_shield() {
         let waker_executor = WakerExecutor::threads();

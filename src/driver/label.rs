@@ -1,4 +1,4 @@
-//! What a client calls itself, for others who look who holds a lock.
+//! The label of a client, shown to others that inspect the holders of a lock.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use crate::engine::events::Events;
 use crate::engine::{Engine, StoreErrorKind};
 use crate::protocol::Moment;
 
-/// How long a label outlives its last announcement, and three times how often it is announced.
+/// How long a label outlives its last announcement, and three times the interval of the announcements.
 const TTL: Duration = Duration::from_secs(90);
 
-/// How often a closed client takes its label back over connections that end before the answer.
+/// How often a closed client tries to withdraw its label over connections that end before the reply.
 const MAX_TRIES: u32 = 3;
 
 /// The label of one client, if it has one.
@@ -29,7 +29,8 @@ pub(crate) struct Label {
 #[derive(Debug, Default)]
 struct LabelState {
     text: Option<Arc<str>>,
-    /// When the last hold ends that was left to its lease; whoever finds it taken is to read by whom.
+    /// When the last hold ends that was left to its lease. Until then, other clients have to see which client holds the
+    /// lock.
     needed_until: Option<Moment>,
 }
 
@@ -42,13 +43,13 @@ impl Label {
         }
     }
 
-    /// Calls the client something else, and tells others at once.
+    /// Changes the label, and announces it at once.
     pub(super) fn change(&self, text: Arc<str>) {
         self.lock().text = Some(text);
         self.changed.notify_one();
     }
 
-    /// A hold is left to its lease: the label is to be seen as long, also when the client has gone.
+    /// Keeps the label for as long as a hold that was left to its lease, even after the client has gone.
     pub(super) fn keep_until(&self, until: Moment) {
         let mut state = self.lock();
         state.needed_until = state.needed_until.max(Some(until));
@@ -56,8 +57,8 @@ impl Label {
         self.changed.notify_one();
     }
 
-    /// The last announcement, of a client that is closed: nothing more, or for how long what it was
-    /// called is still to be seen. `None` where nobody was told anything.
+    /// Returns the last announcement of a closed client: no label any more, or the label for as long as it is still
+    /// needed. `None` if no label was announced.
     pub(super) fn final_announcement(&self, now: Moment) -> Option<(Option<Arc<str>>, Duration)> {
         let mut state = self.lock();
         let text = state.text.take()?;
@@ -80,8 +81,8 @@ impl Label {
     }
 }
 
-/// Announces the label, again and again, for as long as it is polled: one announcement after the other,
-/// so that an old one never comes after a new one.
+/// Announces the label again and again, for as long as this is polled: one announcement after the other, so that an old
+/// one never arrives after a new one.
 pub(super) async fn announce(
     label: Arc<Label>,
     engine: Arc<dyn Engine>,
@@ -117,8 +118,8 @@ pub(super) async fn announce(
 }
 
 impl Core {
-    /// Takes the label of a closed client back, or leaves it for as long as it is needed. Its time to live ends it where the store
-    /// does not answer as soon as it answers to a command.
+    /// Withdraws the label of a closed client, or leaves it for as long as it is needed. Its time to live ends it if
+    /// the store does not reply within the command timeout.
     pub(super) async fn withdraw_label(&self) {
         let ClientSettings {
             label,
@@ -132,7 +133,7 @@ impl Core {
             for _ in 0..MAX_TRIES {
                 let engine = self.engine.clone();
                 let announced = engine.set_label(self.id.clone(), text.clone(), ttl).await;
-                // A connection that has been idle for long may have gone unnoticed.
+                // A connection that was idle for long may have ended unnoticed.
                 match announced {
                     Err(failure) if failure.kind == StoreErrorKind::Interrupted => {}
                     Ok(()) | Err(_) => break,

@@ -1,4 +1,4 @@
-//! Waits until a latch is open: everybody by itself, since all are let through at once.
+//! Waits until a latch is open: each waiter by itself, because all are let through at once.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::engine::{StoreError, Subscription};
 use crate::protocol::acquire::{Acquire, AcquireStep, WaitMode};
 use crate::protocol::{Moment, Subject};
 
-/// Waits for the latch to open; says whether it has before the deadline.
+/// Waits for the latch to open; returns whether it opened before the deadline.
 pub(crate) async fn wait(
     core: &Arc<Core>,
     subject: &Subject,

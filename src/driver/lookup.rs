@@ -1,4 +1,4 @@
-//! Looks at locks from outside, and takes them from their holders.
+//! Inspects locks from outside, and force-releases them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use crate::protocol::event_diff::LabeledSnapshot;
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Action, HolderSnapshot, Kind, LockSnapshot, OwnerId, Reply, Subject};
 
-/// What lives under a name is forced open as one of these, most often as the first. As a fair lock before a plain one:
-/// whoever is first in line then hears of it; but the line has keys of its own, which a user may not be allowed to touch.
+/// The kinds as which a name is force-released, in this order; the first one usually fits. A fair lock comes before a
+/// plain one, so that the first waiter in its queue is notified; but the queue has keys of its own, to which a user may
+/// have no access.
 const FORCE_RELEASE_KINDS: [Kind; 5] = [
     Kind::Fair,
     Kind::Write,
@@ -21,7 +22,7 @@ const FORCE_RELEASE_KINDS: [Kind; 5] = [
     Kind::Simple,
 ];
 
-/// And given back as one of these: a reader would pass for the owner of a plain lock.
+/// The kinds as which a name is released, in this order: a plain lock would take a reader for its owner.
 const RELEASE_KINDS: [Kind; 5] = [
     Kind::Write,
     Kind::Fair,
@@ -30,17 +31,18 @@ const RELEASE_KINDS: [Kind; 5] = [
     Kind::Simple,
 ];
 
-/// How far a listing has come.
+/// Progress of a listing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct ListProgress {
-    /// About how many keys of the store have been examined; 0 where the store knows which names are locks.
+    /// Approximate number of keys that were scanned; 0 for a store that knows which names are locks.
     pub scanned: u64,
-    /// How many locks have been found.
+    /// Number of locks that were found.
     pub found: u64,
 }
 
-/// The locks that are held under names that match a pattern, sorted by name. Reports its progress after each step.
+/// Lists the locks that are held under names that match a pattern, sorted by name. Reports its progress after each
+/// step.
 pub(crate) async fn list(
     core: &Core,
     pattern: &str,
@@ -73,7 +75,7 @@ pub(crate) async fn list(
     Ok(locks)
 }
 
-/// Whether the key holds another program's data, or the user may not read it.
+/// Returns whether the key holds another program's data, or the user may not read it.
 pub(super) fn is_foreign_or_denied(error: &DriverError) -> bool {
     let foreign_or_denied = |cause| {
         matches!(
@@ -87,17 +89,17 @@ pub(super) fn is_foreign_or_denied(error: &DriverError) -> bool {
     matches!(error, DriverError::StoreError(failure) if foreign_or_denied(failure.kind))
 }
 
-/// One page of keys that may be locks.
+/// Returns one page of keys that may be locks.
 async fn find(core: &Core, pattern: &str, from: u64) -> Result<Page, DriverError> {
     core.ensure_usable()?;
-    // However long it takes in all, each step is short.
+    // However long the whole listing takes, each step is short.
     let page = core.engine.clone().scan(pattern.to_owned(), from);
     core.with_command_timeout(page)
         .await
         .map_err(DriverError::StoreError)
 }
 
-/// Who holds what lives under this name, if anyone.
+/// Returns the holders of the lock with this name, if it is held.
 pub(crate) async fn inspect(
     core: &Core,
     name: &str,
@@ -109,7 +111,7 @@ pub(crate) async fn inspect(
     Ok(lock.into_iter().next())
 }
 
-/// The same without labels.
+/// Returns the holders without their labels.
 async fn inspect_unlabelled(
     core: &Core,
     name: &Arc<str>,
@@ -121,7 +123,7 @@ async fn inspect_unlabelled(
         .map_err(DriverError::StoreError)
 }
 
-/// Adds the labels of all clients that hold these locks, by one question.
+/// Adds the labels of all clients that hold these locks, with one request.
 async fn labelled(
     core: &Core,
     locks: Vec<(Arc<str>, (Kind, LockSnapshot))>,
@@ -147,13 +149,13 @@ async fn labelled(
     Ok(locks.collect())
 }
 
-/// The uuid of the client that an owner belongs to.
+/// Returns the uuid of the client that an owner belongs to.
 fn client(held: &HolderSnapshot) -> String {
     let client = held.owner.split(':').next();
     client.unwrap_or(&held.owner).to_owned()
 }
 
-/// What the clients with these uuids call themselves.
+/// Returns the labels of the clients with these uuids.
 pub(crate) async fn labels(
     core: &Core,
     clients: Vec<String>,
@@ -162,14 +164,14 @@ pub(crate) async fn labels(
     let count = clients.len();
     let labels = core.engine.clone().labels(clients);
     match core.with_command_timeout(labels).await {
-        // A user that may not read labels may still see who holds the lock.
+        // A user that may not read labels may still see the owners.
         Err(failure) if failure.kind == StoreErrorKind::Denied => Ok(vec![None; count]),
         labels => labels.map_err(DriverError::StoreError),
     }
 }
 
-/// Hears what happens to the locks whose names match a pattern. Takes as long as it takes the store to listen, on a connection
-/// of its own perhaps, which has to be made: nobody is to wait for it.
+/// Subscribes to the changes of the locks whose names match a pattern. The store may need long for this, perhaps for a
+/// new connection: no caller should have to wait for it.
 pub(crate) async fn monitor(core: &Core, pattern: String) -> Result<ChangeFeed, DriverError> {
     core.ensure_usable()?;
     let feed = core.engine.clone().monitor(pattern);
@@ -177,20 +179,20 @@ pub(crate) async fn monitor(core: &Core, pattern: String) -> Result<ChangeFeed, 
     feed.map_err(DriverError::StoreError)
 }
 
-/// Takes it from whoever holds it, and tells them if they are ours; says whether anyone held it.
+/// Force-releases the lock, and notifies its holders if they belong to this client; returns whether it was held.
 pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, DriverError> {
-    // Looked up before: whoever gets the lock next is not to blame.
+    // Collected before the request: the next holder of the lock does not lose it.
     let before = holders(core, name);
     let (subject, reply) = call_any(core, name, &FORCE_RELEASE_KINDS, Action::ForceRelease).await?;
     let forced = match reply {
         Reply::Forced(forced) => forced,
         other => return Err(DriverError::StoreError(unexpected_reply(&other))),
     };
-    let shape = subject.kind.state_kind();
-    let before = before.filter(|hold| hold.subject.kind.state_kind() == shape);
+    let state_kind = subject.kind.state_kind();
+    let before = before.filter(|hold| hold.subject.kind.state_kind() == state_kind);
     for before in before.filter(|_| forced) {
         before.lose(LostReason::Removed);
-        // It may have been passed on in memory meanwhile, with the same standing in the store.
+        // The lock may have been handed off in memory meanwhile, under the same owner id in the store.
         let now = core.wait_queues.holder(&before.subject);
         if let Some(now) = now.filter(|now| now.owner == before.owner) {
             now.lose(LostReason::Removed);
@@ -199,13 +201,14 @@ pub(crate) async fn force_release(core: &Arc<Core>, name: &str) -> Result<bool, 
     Ok(forced)
 }
 
-/// Gives back what this owner holds, and tells its guard if that is ours; says whether it held anything.
+/// Releases what this owner holds, and notifies its guard if it belongs to this client; returns whether the owner held
+/// anything.
 pub(crate) async fn release(
     core: &Arc<Core>,
     name: &str,
     owner: OwnerId,
 ) -> Result<bool, DriverError> {
-    // Who waits would be sent out of its line by what follows.
+    // Inspected first, because the release would remove a waiting owner from its queue.
     let seen = inspect(core, name).await?;
     let holding = seen.map(|seen| seen.holding.owners).unwrap_or_default();
     let text = owner.to_string();
@@ -215,7 +218,7 @@ pub(crate) async fn release(
     let release = Action::Release { owner, left: 0 };
     let (subject, mut reply) = call_any(core, name, &RELEASE_KINDS, release.clone()).await?;
     if subject.kind == Kind::Write && matches!(reply, Reply::Gone | Reply::Taken) {
-        // Not the writer: one of the readers, perhaps.
+        // The owner is not the writer, but may be one of the readers.
         let read = Subject::new(Kind::Read, name);
         let released = core.call(read.request(release)).await;
         reply = released.map_err(DriverError::StoreError)?;
@@ -232,10 +235,11 @@ pub(crate) async fn release(
     Ok(true)
 }
 
-/// What the store has to say about itself.
+/// Returns the store's report about itself.
 pub(crate) async fn diagnose(core: &Core, probe: bool) -> Result<Vec<Diagnostic>, DriverError> {
     core.ensure_usable()?;
-    // Replicas that do not acknowledge the lock that is tried may take nearly the time of one question; the report is about that.
+    // Replicas that do not acknowledge the probe's lock may take nearly the time of one request; the report is about
+    // that.
     let limit = core.settings.command_timeout.saturating_mul(2);
     let diagnostics = core.engine.clone().diagnose(probe);
     let diagnostics = with_timeout(limit, core.waker_executor.with_proxy_unpin(diagnostics)).await;
@@ -243,16 +247,16 @@ pub(crate) async fn diagnose(core: &Core, probe: bool) -> Result<Vec<Diagnostic>
     diagnostics.map_err(DriverError::StoreError)
 }
 
-/// The holds of this client under a name.
+/// Returns the holds of this client under a name.
 fn holders(core: &Core, name: &str) -> impl Iterator<Item = Arc<Hold>> + use<> {
     let holders = Kind::ALL.map(|kind| core.wait_queues.holder(&Subject::new(kind, name)));
-    // Of others there may be many, and nobody waits for one of them.
+    // Other kinds may have many holds, and no queue waits for one of them.
     let mut others = core.schedule.all();
     others.retain(|hold| !hold.subject.kind.is_exclusive() && *hold.subject.name == *name);
     holders.into_iter().flatten().chain(others)
 }
 
-/// Asks something of what lives under a name, of whichever of these kinds that is.
+/// Sends an action to the primitive under a name, as whichever of these kinds it is.
 async fn call_any(
     core: &Core,
     name: &str,
@@ -264,7 +268,8 @@ async fn call_any(
     for kind in kinds {
         let subject = Subject::new(*kind, name);
         match core.call(subject.request(action.clone())).await {
-            // To a server a number may be anything; that there is a semaphore none of whose permits is out.
+            // A number may be of any kind to a server; this reply may also come from a semaphore without permits in
+            // use.
             Ok(reply) if *kind == Kind::Semaphore && is_nothing(&reply) => {
                 nothing = Some((subject, reply));
             }
@@ -284,7 +289,7 @@ async fn call_any(
     nothing.ok_or(DriverError::StoreError(refusal))
 }
 
-/// Whether nobody holds anything there.
+/// Returns whether nothing is held there.
 const fn is_nothing(reply: &Reply) -> bool {
     matches!(reply, Reply::Forced(false) | Reply::Gone)
 }

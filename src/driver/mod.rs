@@ -1,25 +1,30 @@
-//! What runs: the only tasks, timers and clock of the library.
+//! The driver: the only part of the library with tasks, timers and a clock.
 //!
-//! - [`acquire`] drives one acquisition: past the line ([`reenter`]), in it, and at its head ([`queue_head`]), which asks the
-//!   store ([`acquire_request`]); [`release`] one release;
-//! - [`server_queue`] waits in a line that the store keeps, and is known to stand there ([`ticket_registry`]); [`wait_queues`] keeps the line for each
-//!   name ([`wait_queue`]) and passes locks on in memory; a waiter has a [`queue_entry`] in it, and a [`waiter`] where it is told;
-//! - [`hold`] is one grant while it lasts, shared by its guards (a [`hold_ref`] each) and the watchdog, with a longer lease on request
-//!   ([`extend`]) and the [`release_outcome`] of its release; [`owners`] finds it again for who may re-enter, [`tokens`] is what its client has seen of them;
-//! - [`multi`] acquires several locks, all or none, in one global order, with requests that are sent together, and releases all [`join_all`];
-//! - [`permits`] says how many a semaphore has; [`counter`] changes what is nobody's, once for each of its [`pending_keys`]; [`latch_wait`] waits
-//!   until there is none left;
-//! - [`quorum`] takes one lock on most of several servers, each of which has a vote;
-//! - [`pending_call`] is one request under way, [`error`] why it brought nothing, [`call_timeouts`] notices those that are not answered,
-//!   [`undo_on_drop`] one that must not be forgotten when its caller is;
-//! - [`watchdog`] renews what is held and notices what is lost;
-//! - [`lookup`] looks at locks from outside, [`watch`] follows them; [`label`] tells others what the client calls itself;
-//! - [`cleanup`] finishes what nobody waits for, [`cleanup_job`] by job: dropped guards, unknown outcomes. It and the watchdog
-//!   run in the [`background`], on a [`thread`] of its own, and a panic there is caught; [`clock`] is the only clock.
+//! - [`acquire`] drives one acquisition: without queueing ([`reenter`]), in the wait queue, and at its head
+//!   ([`queue_head`]), which sends requests to the store ([`acquire_request`]); [`release`] drives one release;
+//! - [`server_queue`] waits in a queue that the store keeps, and registers its ticket ([`ticket_registry`]);
+//!   [`wait_queues`] keeps the local queue for each name ([`wait_queue`]) and hands locks off in memory; a waiter has a
+//!   [`queue_entry`] in it, and a [`waiter`] through which it is notified;
+//! - [`hold`] is one grant while it lasts, shared by its guards (a [`hold_ref`] each) and the watchdog, with a longer
+//!   lease on request ([`extend`]) and the [`release_outcome`] of its release; [`owners`] finds the hold again for an
+//!   owner that may re-enter it, [`tokens`] keeps the fencing tokens that the client has seen;
+//! - [`multi`] acquires several locks, all or none, in one global order, with requests that are sent together, and
+//!   releases all of them at once ([`join_all`]);
+//! - [`permits`] reads and sets how many permits a semaphore has; [`counter`] changes numbers without an owner, once
+//!   for each of its [`pending_keys`]; [`latch_wait`] waits until a latch has counted down to zero;
+//! - [`quorum`] acquires one lock on a majority of several servers, each of which has a vote;
+//! - [`pending_call`] is one request in flight, [`error`] says why a call failed, [`call_timeouts`] notices requests
+//!   that get no reply, [`undo_on_drop`] undoes a request whose caller is dropped;
+//! - [`watchdog`] renews held locks and notices lost ones;
+//! - [`lookup`] inspects locks from outside, [`watch`] follows their changes; [`label`] publishes the client's label to
+//!   other clients;
+//! - [`cleanup`] finishes work that has no waiting caller, one [`cleanup_job`] at a time: releases of dropped guards,
+//!   requests with unknown outcomes. Cleanup and the watchdog run in the [`background`], on a [`thread`] of their own,
+//!   and a panic there is caught; [`clock`] is the only clock.
 //!
-//! Locks are taken in the order names → seat → hold → owners → schedule, a store's own last, and none across an await.
-//! Wakers are woken under the first two: one that runs its task on the spot, as no executor we know does, would meet
-//! itself there.
+//! Std mutexes are locked in the order wait queues → waiter → hold → owners → schedule, a store's own mutexes last, and
+//! none across an await. Wakers are woken under the mutex of the wait queues: a waker that runs its task inside of
+//! `wake`, which no known executor does, would deadlock there.
 
 use std::fmt;
 use std::pin::pin;
@@ -95,41 +100,42 @@ use self::tokens::Tokens;
 use self::wait_queues::WaitQueues;
 use self::watchdog::Schedule;
 
-/// How many names a client shows of itself.
+/// Maximum number of lock names in a client's debug output.
 const SHOWN_NAMES: usize = 8;
 
-/// How long after a deadline an answer that is under way is still waited for.
+/// Minimum time that a request gets for its reply, even if the deadline comes sooner.
 const REPLY_GRACE: Duration = Duration::from_millis(50);
 
-/// How long a closing client waits between two looks at a busy watchdog.
+/// Interval at which a closing client checks whether the watchdog is still busy.
 const WATCHDOG_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How long a closing client waits for the calls of other tasks, which end at once if their futures are polled.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a closed client waits for its last events.
+/// How long a closing client waits until its last events are delivered.
 const LAST_EVENTS: Duration = Duration::from_millis(200);
 
-/// How one client behaves.
+/// The settings of one client.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSettings {
     /// How long one request may take.
     pub(crate) command_timeout: Duration,
-    /// How often in a row a lock may be passed on in memory.
+    /// How often in a row a lock may be handed off in memory.
     pub(crate) handoff_limit: u32,
-    /// For how long after a grant by the store it may be.
+    /// How long after a grant by the store a lock may be handed off in memory.
     pub(crate) handoff_window: Duration,
-    /// Whether kept-alive leases run out when nobody renews them.
+    /// Whether kept-alive leases expire if they are not renewed.
     pub(crate) leases_expire: bool,
-    /// How long other libraries leave a reader's lease, however long it was, where there are any.
+    /// The watchdog timeout of Redisson clients, if there are any: they shorten a reader's lease to it, however long it
+    /// was.
     pub(crate) redisson_watchdog_timeout: Option<Duration>,
-    /// No lease may be longer, where new locks wait that long after a failover.
+    /// The longest lease allowed; set where new locks wait that long after a failover.
     pub(crate) longest_lease: Option<Duration>,
-    /// What this client calls itself.
+    /// The label under which this client is known to others.
     pub(crate) label: Arc<Label>,
 }
 
-/// One client: what all its locks and guards share.
+/// One client: the state that all its locks and guards share.
 pub(crate) struct Core {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Clock,
@@ -142,7 +148,7 @@ pub(crate) struct Core {
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) cleanup: Cleanup,
     call_timeouts: Arc<CallTimeouts>,
-    /// Where its background tasks emit events, and where callers are woken.
+    /// Where the background tasks emit events, and where callers are woken.
     pub(crate) events: Events,
     pub(crate) waker_executor: WakerExecutor,
     id: Arc<str>,
@@ -151,13 +157,13 @@ pub(crate) struct Core {
     closed: AtomicBool,
     closing: Notify,
     numbers: AtomicI64,
-    /// Keeps clients apart that count alike.
+    /// Random bits that distinguish clients whose counters run alike.
     salt: u64,
     holds: AtomicU64,
 }
 
 impl Core {
-    /// A client on a store; its watchdog and cleanup run in the `background`.
+    /// Starts a client on a store; its watchdog and cleanup run in the `background`.
     pub(crate) fn start(
         id: Uuid,
         engine: Arc<dyn Engine>,
@@ -196,12 +202,12 @@ impl Core {
         core
     }
 
-    /// The client half of its owners' ids.
+    /// Returns the client part of its owners' ids.
     pub(crate) fn id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// An owner nobody has used before, nor ever will.
+    /// Returns an owner that was never used before and will never be used again.
     pub(crate) fn fresh_owner(&self) -> OwnerId {
         if planted!(OwnerUsedAgain) {
             return OwnerId::new(self.client, 1);
@@ -209,7 +215,7 @@ impl Core {
         OwnerId::new(self.client, self.fresh_number())
     }
 
-    /// The same, for one that wants this.
+    /// Returns such an owner for an acquire with these parameters.
     pub(super) fn fresh_owner_for(&self, params: &AcquireParams) -> OwnerId {
         match params.subject.kind.has_permits() {
             true => permit_owner(self.client, self.fresh_number(), params.permits.count),
@@ -221,12 +227,12 @@ impl Core {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Somebody who may hold a lock more than once.
+    /// Returns a new local owner, which may hold a lock more than once.
     pub(crate) fn fresh_local_owner(&self) -> LocalOwner {
         LocalOwner::new(self.fresh_number())
     }
 
-    /// Something to roll dice with: another each time, and in each client.
+    /// Returns a random seed that differs for each call and each client.
     pub(super) fn fresh_seed(&self) -> u64 {
         let number = self.fresh_number().unsigned_abs();
         self.salt.wrapping_add(number)
@@ -236,7 +242,7 @@ impl Core {
         self.holds.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether this is a forked child: the connections and leases are its parent's.
+    /// Returns whether this is a forked child: the connections and leases belong to its parent.
     pub(crate) fn is_forked(&self) -> bool {
         self.fork_detector.has_forked()
     }
@@ -266,7 +272,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a lease may be so long. One that ends with its process does not end by the clock.
+    /// Returns an error if a lease is longer than allowed. A lease that ends with its process does not end by the clock.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), DriverError> {
         match self.settings.longest_lease {
             Some(longest) if lease > longest => Err(DriverError::LeaseTooLong(longest)),
@@ -274,7 +280,7 @@ impl Core {
         }
     }
 
-    /// What a lock of this kind can be had on, for these terms.
+    /// Returns the terms on which a lock of this kind is acquired.
     pub(crate) fn terms(&self, kind: Kind, mut terms: LeaseTerms) -> LeaseTerms {
         terms.peer_ttl_cap = self
             .settings
@@ -286,7 +292,7 @@ impl Core {
         terms
     }
 
-    /// The same user's hold on the other side of a read/write lock.
+    /// Returns the hold of the same local owner on the other side of a read/write lock.
     pub(super) fn other_side(&self, params: &AcquireParams) -> Option<Arc<Hold>> {
         let kind = params.subject.kind.other_side()?;
         let name = params.subject.name.clone();
@@ -296,7 +302,7 @@ impl Core {
         hold.is_held().then_some(hold)
     }
 
-    /// Ends every hold with `LostReason::Closed`, and has it released.
+    /// Ends every hold with `LostReason::Closed`, and has each one released.
     async fn lose_all(&self) {
         loop {
             for hold in self.schedule.all() {
@@ -305,7 +311,7 @@ impl Core {
                 }
                 hold.lose(LostReason::Closed);
             }
-            // A hold that the watchdog is examining is in no list; the hold learns of the close from the watchdog.
+            // The schedule does not contain a hold that the watchdog is checking; the watchdog ends such a hold itself.
             if !self.schedule.is_ticking() {
                 return;
             }
@@ -314,16 +320,16 @@ impl Core {
         }
     }
 
-    /// Calls the client something else from now on.
+    /// Changes the client's label.
     pub(crate) fn set_label(&self, label: Arc<str>) {
-        // A closed client has taken its leave; a forked one is not to speak for its parent.
+        // A closed client has already withdrawn its label; a forked child must not change its parent's.
         if self.ensure_usable().is_ok() {
             self.settings.label.change(label);
         }
     }
 
-    /// How long one request may take when all must be over by `deadline`. A request that goes out just
-    /// before it still gets a moment to be answered: a healthy store's word is better than none.
+    /// Returns the timeout of a request that has to end by `deadline`. A request that is sent just before the deadline
+    /// still gets [`REPLY_GRACE`]: a reply of a healthy store is better than none.
     fn request_timeout(&self, deadline: Option<Moment>) -> Duration {
         let limit = self.settings.command_timeout;
         deadline.map_or(limit, |deadline| {
@@ -332,7 +338,7 @@ impl Core {
         })
     }
 
-    /// Something else asked of the store, for as long as a request may take.
+    /// Awaits a reply of the store other than to a [`Request`], for at most the command timeout.
     pub(crate) async fn with_command_timeout<T: Send>(
         &self,
         answer: BoxFuture<Result<T, StoreError>>,
@@ -342,12 +348,12 @@ impl Core {
         answer.unwrap_or_else(|| Err(no_reply(limit)))
     }
 
-    /// One request to the store, for as long as a request may take.
+    /// Sends one request to the store, with the command timeout.
     pub(crate) fn call(&self, request: Request) -> PendingCall<'_> {
         self.call_by(request, &|| self.clock.now())
     }
 
-    /// The same where the clock has just been read.
+    /// Sends one request to the store; the caller has just read the clock.
     fn call_at(&self, request: Request, now: Moment) -> PendingCall<'_> {
         self.call_by(request, &|| now)
     }
@@ -362,8 +368,8 @@ impl Core {
         }
     }
 
-    /// Refuses new work, fails the waiters, gives back what is held and waits, for at most `limit`,
-    /// until the store has heard of it. Says whether it has.
+    /// Closes the client: refuses new work, fails the waiters, releases what is held and waits, for at most `limit`,
+    /// until the store has confirmed that. Returns whether it has.
     pub(crate) async fn close(&self, limit: Duration) -> bool {
         if self.is_forked() {
             return true;
@@ -378,15 +384,15 @@ impl Core {
         }
         let finish = async {
             self.lose_all().await;
-            // Calls of other tasks end when the client is closed, if their futures are polled. A future that is never polled again
-            // must not keep `close` waiting for the whole limit.
+            // Calls of other tasks end when the client is closed, if their futures are polled. A future that is never
+            // polled again must not keep `close` waiting for the whole limit.
             let calls = pin!(self.cleanup.calls_finished());
             with_timeout(
                 CALLS_END_WITHIN,
                 self.waker_executor.with_proxy_unpin(calls),
             )
             .await;
-            // A call that was answered just then may have been granted a lock.
+            // A call that got its reply in the meantime may have been granted a lock.
             self.lose_all().await;
             self.cleanup.finished().await;
             self.withdraw_label().await;
@@ -394,7 +400,7 @@ impl Core {
         };
         let finished =
             with_timeout(limit, self.waker_executor.with_proxy_unpin(pin!(finish))).await;
-        // A program that ends now has its last events; one whose subscriber is stuck is not kept for long.
+        // A program that ends now still receives its last events; a subscriber that is stuck does not keep it for long.
         let flushed = self.events.flushed();
         with_timeout(
             LAST_EVENTS.min(limit),
@@ -405,7 +411,7 @@ impl Core {
     }
 }
 
-/// What it remembers, in brief: everything in it leads back to it.
+/// Prints a summary: every field refers back to the client.
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")
@@ -422,7 +428,8 @@ impl fmt::Debug for Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // A forked child has the parent's locks as they were, perhaps held by a thread it does not have.
+        // A forked child has a copy of the parent's mutexes, perhaps locked by a thread that does not exist in the
+        // child.
         if !self.is_forked() {
             self.schedule.stop();
             self.cleanup.stop();

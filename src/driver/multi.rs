@@ -1,9 +1,9 @@
-//! Takes several locks, all or none, of any clients.
+//! Acquires several locks, all or none, of any clients.
 //!
-//! All callers acquire them in one global order. The first requests for consecutive locks are sent together; those that are
-//! granted behind one that is not are released again, so a caller that waits holds only what comes before the lock it waits
-//! for. Others may nest the same locks in another order, so no caller holds them for long while it waits: then it releases
-//! everything and begins anew. Other clients can see a part of the locks taken for a moment.
+//! All callers acquire them in one global order. The first requests for consecutive locks are sent together; locks that
+//! are granted behind one that is not are released again, so a caller that waits holds only the locks before the one it
+//! waits for. Other callers may nest the same locks in another order, so no caller holds them for long while it waits:
+//! then it releases everything and begins anew. Other clients can see a part of the locks held for a moment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,26 +25,27 @@ use crate::protocol::jitter::spread;
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Moment, Subject};
 
-/// For how long, for each lock, the others are held while one is waited for. Redisson's own.
+/// How long, per lock, the earlier locks are held while the next one is waited for. The same as Redisson's.
 const MAX_HELD_WHILE_WAITING: Duration = Duration::from_millis(1500);
-/// Before it begins anew, so that those get in who wait for what was given back.
+/// Pause before a new round, so that waiters for the released locks can acquire them.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// Who never stands in a line asks now and then, seldom at last.
+/// Backoff of a caller that polls because it never joins a queue of the store.
 const MIN_BACKOFF: Duration = Duration::from_millis(5);
 const MAX_BACKOFF: Duration = Duration::from_millis(250);
 
-/// Leases that end so much apart, by a hundredth, end together.
+/// Leases end together if their ends differ by at most a hundredth of the lease, or of this duration if that is
+/// shorter.
 const LONG_LEASE: Duration = Duration::from_secs(30);
 
-/// One of several locks.
+/// One of several locks, and its client.
 #[derive(Clone, Debug)]
 pub(crate) struct LockTarget {
     pub(crate) core: Arc<Core>,
     pub(crate) params: AcquireParams,
 }
 
-/// Gets all of these, which are [`in_order`](parts::in_order); `None` if one of them is somebody else's and patience
-/// is over.
+/// Acquires all of these, which are [`in_order`](order::in_order); `None` if another owner holds one of them and the
+/// wait limit has passed.
 pub(crate) async fn acquire_all(
     targets: &[LockTarget],
     wait_limit: WaitLimit,
@@ -66,7 +67,7 @@ pub(crate) async fn acquire_all(
     attempt.run().await
 }
 
-/// Gives all of these back, whatever becomes of each; says what went wrong.
+/// Releases all of these, whatever becomes of each; returns the errors.
 pub(crate) async fn release_all(hold_refs: Vec<HoldRef>) -> Result<(), Vec<NamedDriverError>> {
     let waker_executor = waker_executor_of(hold_refs.first().map(HoldRef::hold));
     let releasing = hold_refs.into_iter().map(|hold_ref| {
@@ -92,7 +93,7 @@ pub(crate) async fn conclude(hold_refs: Vec<HoldRef>) -> Result<(), Vec<NamedDri
     collect_errors(join_all(&waker_executor, concluding).await)
 }
 
-/// Makes each of these last this long from now, if it would end sooner; says what went wrong.
+/// Extends each of these leases to end `lease` from now at the earliest; returns the errors.
 pub(crate) async fn extend(
     holds: Vec<Arc<Hold>>,
     lease: Duration,
@@ -105,7 +106,7 @@ pub(crate) async fn extend(
     collect_errors(join_all(&waker_executor, extending).await)
 }
 
-/// Where a task is woken that waits for the client of this hold.
+/// Returns where a task is woken that waits for the client of this hold.
 fn waker_executor_of(hold: Option<&Arc<Hold>>) -> WakerExecutor {
     hold.map_or_else(WakerExecutor::inline, |hold| {
         hold.core.waker_executor.clone()
@@ -120,7 +121,7 @@ fn collect_errors(answers: Vec<Result<(), NamedDriverError>>) -> Result<(), Vec<
     }
 }
 
-/// Takes what its owner holds already once more; the rest is to be asked for.
+/// Re-enters the locks that their owner holds already; returns the other locks, which have to be requested.
 async fn reenter_held(
     targets: &[LockTarget],
 ) -> Result<(Vec<HoldRef>, Vec<&LockTarget>), NamedDriverError> {
@@ -159,24 +160,25 @@ async fn try_once(targets: &[LockTarget]) -> Result<Option<Vec<HoldRef>>, NamedD
     Ok(Some(hold_refs))
 }
 
-/// One caller that waits.
+/// One caller that waits for several locks.
 struct MultiAcquire<'a> {
     targets: &'a [LockTarget],
-    /// The deadline is by this client's clock; others may have another.
+    /// The client whose clock measures the deadline; other clients may have another clock.
     primary: &'a Arc<Core>,
     deadline: Option<Moment>,
-    /// A store has said that somebody else has one of them: from then on it waits through outages.
+    /// A store has reported that another owner holds one of the locks: from then on the wait continues through outages.
     seen_busy: bool,
 }
 
-/// How far one round came.
+/// The outcome of one round.
 enum MultiRound {
     All {
         hold_refs: Vec<HoldRef>,
-        /// Some were there before others.
+        /// Some locks were acquired earlier than others.
         late: bool,
     },
-    /// Not for all of them in time; what is held by then, and whether the next is known to be somebody else's.
+    /// Not all locks were acquired in time: the locks that are held by then, and whether another owner is known to hold
+    /// the next one.
     Stopped(Vec<HoldRef>, StoppedAt),
 }
 
@@ -204,7 +206,7 @@ impl MultiAcquire<'_> {
             };
             self.seen_busy |= stop.busy;
             let limit = self.primary.request_timeout(self.deadline);
-            // What is not answered by then goes on in the background.
+            // A release without a reply by then continues in the background.
             let _ = with_timeout(limit, Box::pin(release_all(hold_refs))).await;
             if self.left() == Some(Duration::ZERO) {
                 return match stop.busy {
@@ -218,7 +220,7 @@ impl MultiAcquire<'_> {
         }
     }
 
-    /// Takes them in order, and holds the earlier ones meanwhile, but not for long.
+    /// Acquires the locks in order, and holds the earlier ones meanwhile, but not for long.
     async fn round(&mut self) -> Result<MultiRound, NamedDriverError> {
         let (mut hold_refs, rest) = reenter_held(self.targets).await?;
         let mut holds_until = None;
@@ -233,7 +235,7 @@ impl MultiAcquire<'_> {
                     beyond_first_refusal,
                 })) => {
                     self.seen_busy |= granted.len() < group.len();
-                    // Before this caller waits: to hold a later lock meanwhile would break the order.
+                    // Released before this caller waits: to hold a later lock meanwhile would break the order.
                     let _ = with_timeout(
                         self.primary.request_timeout(self.deadline),
                         Box::pin(release_all(beyond_first_refusal)),
@@ -274,7 +276,7 @@ impl MultiAcquire<'_> {
         Ok(MultiRound::All { hold_refs, late })
     }
 
-    /// Whether it goes on in spite of this trouble.
+    /// Ends the round after this error if the wait continues in spite of it; returns the error if not.
     fn stop_or_fail(
         &self,
         hold_refs: Vec<HoldRef>,
@@ -298,8 +300,8 @@ impl MultiAcquire<'_> {
         }
     }
 
-    /// Waits for one in its line here, or, where the store keeps the line, by asking now and then: two that stand in two such
-    /// lines would wait for each other.
+    /// Waits for one lock in its local queue, or, where the store keeps the queue, by polling: two callers in two such
+    /// queues would wait for each other.
     async fn wait_for(
         &mut self,
         target: &LockTarget,
@@ -338,8 +340,8 @@ impl MultiAcquire<'_> {
         }
     }
 
-    /// Makes the leases of those that were taken early end with the last one's, and finds out whether they are still ours
-    /// by that. Says if one is not.
+    /// Extends the leases of locks that were acquired early to end with the last one's, which also verifies that they
+    /// are still held. Returns a lock that is not.
     async fn align_leases(&self, hold_refs: &[HoldRef]) -> Option<StoppedAt> {
         let longest = hold_refs
             .iter()
@@ -379,7 +381,7 @@ impl MultiAcquire<'_> {
 }
 
 impl LockTarget {
-    /// Where it is: which machine, whatever else is told apart there.
+    /// Returns the server of the lock, regardless of the namespaces on that server.
     pub(crate) fn server(&self) -> String {
         self.core.engine.server_id()
     }

@@ -1,4 +1,4 @@
-//! Which hold a named owner has, so that it may enter again.
+//! The holds of local owners, so that an owner can re-enter its hold.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::hold::Hold;
 use crate::protocol::Subject;
 
-/// Live holds by owner and name. What stands in the store is another id, fresh for every acquisition
-/// from zero: a release still under way must never meet a later hold of the same owner.
+/// Live holds by local owner and name. The owner id in the store is another one, fresh for every first acquire: a
+/// release still in flight must never affect a later hold of the same owner.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     holds: Mutex<Holds>,
@@ -16,8 +16,8 @@ pub(crate) struct Owners {
 
 type Holds = HashMap<(LocalOwner, Subject), Arc<Hold>>;
 
-/// An owner as the user named it, within its client. Never zero: in a place where there may be none it takes no
-/// more room, and every waiter has such a place.
+/// An owner as the user named it, within its client. Never zero, so that an optional one, which every waiter has, takes
+/// no more room.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct LocalOwner(NonZeroU64);
 
@@ -45,7 +45,7 @@ impl Owners {
         }
     }
 
-    /// The names of some live holds, for those who debug.
+    /// Returns the names of some live holds, for debug output.
     pub(super) fn some_names(&self, most: usize) -> Vec<Arc<str>> {
         let holds = self.lock();
         holds

@@ -1,4 +1,4 @@
-//! Tests of background tasks: a panic is noticed, and costs nobody a lock; large renewals take turns.
+//! Tests of background tasks: a panic is noticed and loses no lock; large renewals take turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,13 +21,13 @@ use crate::protocol::{Channel, Kind, PermitRequest, Reply, Request, Subject};
 
 const LEASE: Duration = Duration::from_secs(3);
 
-/// A store in memory that panics once when it is told to, in place of an answer.
+/// A store in memory that panics once when a test requests it, in place of a reply.
 #[derive(Debug)]
 struct FaultyEngine {
     store: Arc<Memory>,
     in_a_batch: AtomicBool,
     in_the_watchdog: AtomicBool,
-    /// How many calls of background tasks are under way, and the most that ever were.
+    /// How many calls of background tasks are in flight, and the most that ever were.
     under_way: AtomicUsize,
     most_under_way: AtomicUsize,
 }
@@ -63,7 +63,7 @@ impl Engine for FaultyEngine {
         let now = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
         self.most_under_way.fetch_max(now, Ordering::Relaxed);
         Box::pin(async move {
-            // Other tasks could send theirs meanwhile.
+            // Other tasks could send their calls meanwhile.
             tokio::task::yield_now().await;
             let answers = self.store.clone().call_background(requests).await;
             self.under_way.fetch_sub(1, Ordering::Relaxed);
@@ -157,7 +157,7 @@ async fn claimed(
         .expect("it is there")
 }
 
-/// Two holds in a client whose time is paused: one is at risk after the fault, and none is lost.
+/// Holds a lock in a client whose time is paused: it is at risk after the fault, and is not lost.
 async fn survives(fault: impl Fn(&FaultyEngine)) {
     let clock = Clock::Tokio(Handle::current());
     let engine = FaultyEngine::new(&clock);
@@ -212,7 +212,7 @@ async fn a_panic_in_cleanup_does_not_forget_a_release() {
     assert!(closed, "nothing is left to do");
 }
 
-/// A server runs what one client has sent without a pause, so that large renewals must not be sent together.
+/// A server runs the requests of one client without a pause, so that large renewals must not be sent together.
 #[tokio::test(start_paused = true)]
 async fn large_renewals_are_sent_one_after_the_other_and_small_ones_together() {
     for (count, together) in [(2000, 1), (600, 3)] {

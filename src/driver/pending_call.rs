@@ -1,4 +1,4 @@
-//! One request to the store, on its way.
+//! One request to the store in flight.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,8 +7,8 @@ use super::call_timeouts::WithCallTimeout;
 use crate::engine::{BoxFuture, StoreError};
 use crate::protocol::Reply;
 
-/// Resolves to the store's answer, or to the failure that none came in time. Written out, because an
-/// `async fn` would keep room for the request as well, and every guard that is given back waits on one.
+/// Resolves to the store's reply, or to the error that none arrived in time. Not an `async fn`, which would keep room
+/// for the request as well: every release waits for one of these.
 pub(crate) struct PendingCall<'a>(CallState<'a>);
 
 enum CallState<'a> {
@@ -28,7 +28,7 @@ impl<'a> PendingCall<'a> {
         Self(CallState::Sent(sent))
     }
 
-    /// Whether the answer is there already.
+    /// Returns whether the reply has arrived already.
     pub(super) const fn is_ready(&self) -> bool {
         matches!(self.0, CallState::Ready(_))
     }

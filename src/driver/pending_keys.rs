@@ -1,8 +1,9 @@
-//! The requests of this client that must not be carried out twice, while it waits for their answers.
+//! The idempotency keys of requests that must not be carried out twice, while this client waits for their replies.
 //!
-//! The store keeps the outcome of every request from the oldest on that is not settled. One that is never polled would let
-//! that grow with every other request, so the requests after it get a new lane: another id under which the store keeps
-//! their outcomes. The old lane stays as it is and expires, so that the abandoned request is still not carried out twice.
+//! The store keeps the outcome of every request from the oldest unacknowledged one on. A request that is never polled
+//! would let these grow with every other request, so the requests after it get a new lane: another id under which the
+//! store keeps their outcomes. The old lane stays as it is and expires, so that the abandoned request is still not
+//! carried out twice.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,10 +14,10 @@ use uuid::Uuid;
 use super::Core;
 use crate::protocol::{ClientId, IdempotencyKey, Moment, OwnerId, Subject};
 
-/// How many outcomes a lane may keep behind a request that is not settled in the time of a command.
+/// How many outcomes a lane may keep behind a request that is not acknowledged within the command timeout.
 const MAX_LANE_LENGTH: u32 = 1000;
 
-/// The lane of each subject that has requests under way.
+/// The lane of each subject that has requests in flight.
 #[derive(Debug, Default)]
 pub(super) struct PendingKeys(Mutex<HashMap<Subject, KeyLane>>);
 
@@ -24,19 +25,20 @@ pub(super) struct PendingKeys(Mutex<HashMap<Subject, KeyLane>>);
 #[derive(Debug)]
 struct KeyLane {
     id: ClientId,
-    /// The numbers of those that are not settled.
+    /// The numbers of the unacknowledged requests.
     open: BTreeSet<i64>,
-    /// Unsettled requests of earlier lanes. While there is one, the id of the first lane is not used again: a new request would settle it.
+    /// Unacknowledged requests of earlier lanes. While there is one, the id of the first lane is not used again: a new
+    /// request would acknowledge it.
     abandoned: BTreeSet<i64>,
-    /// The least open number, as of the last look.
+    /// The smallest open number, as of the last request.
     oldest: i64,
-    /// When `oldest` was first seen as the least.
+    /// When `oldest` was first seen as the smallest.
     since: Moment,
     /// How many requests were begun since then.
     behind: u32,
 }
 
-/// One of them; settled when this goes, be it answered or given up.
+/// The key of one request; acknowledged when this is dropped, whether the request got a reply or was given up.
 #[derive(Debug)]
 pub(super) struct PendingKey<'a> {
     core: &'a Core,
@@ -45,11 +47,13 @@ pub(super) struct PendingKey<'a> {
 }
 
 impl Core {
-    /// A new request about this, which is to be settled once its outcome is of no concern any more.
+    /// Returns the key of a new request about this subject. It has to be acknowledged once the outcome is of no concern
+    /// any more.
     pub(super) fn new_idempotency_key(&self, subject: &Subject) -> IdempotencyKey {
         let now = self.clock.now();
         let mut lanes = self.pending_keys.lock();
-        // Under the lock: no lesser number is ever begun later, so that what is said to be settled is.
+        // Drawn under the lock: no smaller number is begun later, so that every request below `acked_below` is
+        // acknowledged.
         let number = self.fresh_number();
         let lane = lanes
             .entry(subject.clone())
@@ -64,7 +68,7 @@ impl Core {
         }
     }
 
-    /// The same, until what is returned goes.
+    /// Returns such a key, acknowledged when it is dropped.
     pub(super) fn pending_key<'a>(&'a self, subject: &'a Subject) -> PendingKey<'a> {
         PendingKey {
             core: self,
@@ -73,7 +77,8 @@ impl Core {
         }
     }
 
-    /// Its outcome is known, or given up: the store need not remember it, and refuses it if it still comes.
+    /// Acknowledges a request whose outcome is known, or given up: the store need not remember it, and refuses the
+    /// request if it still arrives.
     pub(super) fn acknowledge_key(&self, subject: &Subject, id: OwnerId) {
         let mut lanes = self.pending_keys.lock();
         if let Some(lane) = lanes.get_mut(subject) {
@@ -98,12 +103,13 @@ impl KeyLane {
         }
     }
 
-    /// Whether its oldest request has not been settled for longer than a command may take, and many were begun behind it.
+    /// Returns whether the oldest request has been unacknowledged for longer than the command timeout, and many were
+    /// begun behind it.
     fn is_stuck(&self, now: Moment, command_timeout: Duration) -> bool {
         self.behind >= MAX_LANE_LENGTH && now.since(self.since) > command_timeout
     }
 
-    /// Begins a new lane with this request. The old one is not written to any more, and expires.
+    /// Begins a new lane with this request. The old lane is not written to any more, and expires.
     fn abandon(&mut self, number: i64, now: Moment) {
         let id = ClientId::new(Uuid::new_v4().into_bytes());
         let mut old = std::mem::replace(self, Self::new(id, number, now));
@@ -111,7 +117,7 @@ impl KeyLane {
         self.abandoned.append(&mut old.open);
     }
 
-    /// Notes a request that begins; returns the least that is not settled.
+    /// Notes a request that begins; returns the smallest unacknowledged number.
     fn begin(&mut self, number: i64, now: Moment) -> i64 {
         self.open.insert(number);
         let oldest = self.open.first().copied().unwrap_or(number);
@@ -126,14 +132,14 @@ impl KeyLane {
 
 impl PendingKeys {
     fn lock(&self) -> MutexGuard<'_, HashMap<Subject, KeyLane>> {
-        // No code of a user's runs under this lock, so a poisoned one is whole.
+        // No user code runs under this lock, so the data of a poisoned one is consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for PendingKey<'_> {
     fn drop(&mut self) {
-        // A forked child has its parent's lock as it was, perhaps held by a thread it does not have.
+        // A forked child has a copy of its parent's mutex, perhaps locked by a thread that does not exist in the child.
         if !self.core.is_forked() {
             self.core.acknowledge_key(self.subject, self.key.id);
         }

@@ -1,9 +1,10 @@
-//! What is asked of a semaphore beside its permits.
+//! Requests about a semaphore other than those for permits.
 
 use super::{Core, DriverError, unexpected_reply};
 use crate::protocol::{Action, Permits, Reply, SemaphoreOp, Subject};
 
-/// Whether it was done, and how many permits there are then. Every question may be asked again.
+/// Sends the request; returns whether it took effect, and how many permits there are afterwards. Every such request may
+/// be repeated.
 pub(crate) async fn request(
     core: &Core,
     subject: &Subject,

@@ -1,4 +1,4 @@
-//! One waiter's place in a line.
+//! One waiter's entry in a wait queue.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,21 +16,21 @@ use crate::engine::Subscription;
 use crate::engine::waker_executor::{WakerExecutor, WakerProxy};
 use crate::protocol::{Moment, PermitRequest, Subject};
 
-/// A waiter's place in a line; dropping it leaves the line and lets the next one move up.
+/// A waiter's entry in a wait queue; dropping it leaves the queue and lets the next waiter advance.
 #[derive(Debug)]
 pub(super) struct QueueEntry<'a> {
     core: &'a Arc<Core>,
     subject: &'a Subject,
     wanted: PermitRequest,
     waiter: Option<Arc<Waiter>>,
-    /// It has left the line with the lock.
+    /// The waiter has left the queue with the lock.
     finished: bool,
-    /// Somebody had the lock when this waiter came.
+    /// The lock was held when this waiter came.
     was_busy: bool,
 }
 
 impl<'a> QueueEntry<'a> {
-    /// Joins the line. Says when to ask if it is this waiter's turn at once.
+    /// Joins the queue. Returns a reason to wake if the waiter does not have to wait at first.
     pub(super) fn enter(
         core: &'a Arc<Core>,
         params: &'a AcquireParams,
@@ -62,10 +62,12 @@ impl<'a> QueueEntry<'a> {
                 && head.polls
                 && !waiter.polls
             {
-                // It sleeps as long as it likes; in company it has to listen.
+                // A polling head may sleep for as long as its settings say; with subscribed waiters behind it, it has
+                // to subscribe.
                 let _ = head.wake(WakeReason::SendRequest { not_before: None });
             }
-            // Its own owner got the lock since it looked: it must not wait for itself.
+            // The waiter's own local owner has acquired the lock since it was last checked: it must not wait for
+            // itself.
             let holder = queue.holder.as_ref().and_then(|holder| holder.local_owner);
             let own = local_owner.is_some() && holder == *local_owner;
             (Some(waiter), own.then_some(WakeReason::Reenter))
@@ -81,19 +83,19 @@ impl<'a> QueueEntry<'a> {
         (entry, reason)
     }
 
-    /// The store has granted the lock to this waiter, who asked for the line.
+    /// Notes that the store has granted the lock to this waiter, which sent the request as the head.
     pub(super) fn granted(mut self, hold: &Arc<Hold>, now: Moment) {
         self.finished = true;
         let source = GrantSource::Head(self.wanted, self.waiter.take());
         self.core.wait_queues.granted(hold, source, now);
     }
 
-    /// The lock was passed to this waiter, who has its seat no longer.
+    /// Notes that the lock was handed off to this waiter, which is no longer in the queue.
     pub(super) const fn set_transferred(&mut self) {
         self.finished = true;
     }
 
-    /// Takes a seat, so that a lock can be passed to this waiter while it sleeps.
+    /// Registers the head as a waiter, so that a lock can be handed off to it while it sleeps.
     pub(super) fn register(&mut self, params: &AcquireParams) {
         if self.waiter.is_some() {
             return;
@@ -113,7 +115,7 @@ impl<'a> QueueEntry<'a> {
         self.waiter.is_some()
     }
 
-    /// Waits to be called, until time is over.
+    /// Waits until the waiter is woken, or the deadline has passed.
     pub(super) fn wait_to_be_woken(&self, deadline: Option<Moment>) -> WaitToBeWoken<'_> {
         WaitToBeWoken {
             waiter: self.waiter.as_deref(),
@@ -123,7 +125,7 @@ impl<'a> QueueEntry<'a> {
         }
     }
 
-    /// The next thing this waiter is told; without a seat, only that the client is closed.
+    /// Returns the next reason to wake; without a registered waiter, only `Closed`.
     pub(super) async fn next_wake(&self) -> WakeReason {
         match &self.waiter {
             Some(waiter) => {
@@ -137,7 +139,7 @@ impl<'a> QueueEntry<'a> {
         }
     }
 
-    /// Whether somebody held the lock when this waiter came, or is known to hold it now.
+    /// Returns whether the lock was held when this waiter came, or is known to be held now.
     pub(super) fn is_busy(&self) -> bool {
         let map = self.core.wait_queues.lock();
         match map
@@ -150,7 +152,7 @@ impl<'a> QueueEntry<'a> {
         }
     }
 
-    /// Whether somebody in the line behind this waiter counts on messages.
+    /// Returns whether a waiter behind this one relies on notifications.
     pub(super) fn has_subscribed_waiters(&self) -> bool {
         let map = self.core.wait_queues.lock();
         let queue = map.find(self.subject, self.wanted);
@@ -162,14 +164,14 @@ impl<'a> QueueEntry<'a> {
         })
     }
 
-    /// Whether it is this waiter who asks the store.
+    /// Returns whether this waiter is the head, which sends the requests.
     pub(super) fn is_head(&self) -> bool {
         let map = self.core.wait_queues.lock();
         let queue = map.find(self.subject, self.wanted);
         queue.is_some_and(|queue| queue.is_head(self.waiter.as_ref()))
     }
 
-    /// Notes what the store said to the head.
+    /// Notes what the store has replied to the head.
     pub(super) fn note_status(&self, busy: bool) {
         if let Some(queue) = self
             .core
@@ -186,13 +188,13 @@ impl<'a> QueueEntry<'a> {
         }
     }
 
-    /// The line's listener, if it has one.
+    /// Returns the queue's subscription, if it has one.
     pub(super) fn listener(&self) -> Option<Arc<Subscription>> {
         let map = self.core.wait_queues.lock();
         map.find(self.subject, self.wanted)?.listener.clone()
     }
 
-    /// Lets go of the line's listener.
+    /// Drops the queue's subscription.
     pub(super) fn drop_listener(&self) {
         let mut map = self.core.wait_queues.lock();
         let queue = map.find_mut(self.subject, self.wanted);
@@ -201,7 +203,7 @@ impl<'a> QueueEntry<'a> {
         drop(old_listener);
     }
 
-    /// Keeps a listener for as long as there is a line.
+    /// Keeps a subscription for as long as the queue exists.
     pub(super) fn share_listener(&self, listener: Subscription) -> Arc<Subscription> {
         let listener = Arc::new(listener);
         let mut map = self.core.wait_queues.lock();
@@ -212,7 +214,7 @@ impl<'a> QueueEntry<'a> {
     }
 }
 
-/// Sits until called; `None` when time is over. Written out, because ten thousand may sit here.
+/// Waits until woken; `None` when the deadline has passed. Not an `async fn`, because ten thousand of these may exist.
 pub(super) struct WaitToBeWoken<'a> {
     waiter: Option<&'a Waiter>,
     sleep: SleepUntil<'a>,

@@ -1,4 +1,5 @@
-//! The head of a line at work: it alone asks the store, and listens for everyone behind it.
+//! The head of a wait queue: the only waiter that sends requests to the store, and subscribes for all waiters behind
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,29 +21,30 @@ use crate::protocol::acquire::{Acquire, AcquireStep};
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Moment, OwnerId};
 
-/// What came of it.
+/// The outcome of the head's attempt.
 pub(super) enum HeadOutcome {
     Granted(HoldRef, Moment),
     Busy,
     Woken(WakeReason),
 }
 
-/// One waiter at work.
+/// The attempt of one waiter at the head of its queue.
 pub(super) struct HeadAttempt<'a> {
     core: &'a Arc<Core>,
     params: &'a AcquireParams,
     machine: Acquire,
-    /// What it has asked already.
+    /// The outcome of a request that was sent already.
     outcome: Option<Result<AcquireOutcome, StoreError>>,
     listener: Option<Arc<Subscription>>,
     failure: LastError,
-    /// Who it asks as; none while a request in that name may be under way.
+    /// The owner of the next request; `None` while a request of that owner may be in flight.
     owner: Option<OwnerId>,
-    /// Since when it waits.
+    /// When the wait began.
     begun: Moment,
 }
 
-/// How long a reader waits behind writers. Those of other libraries may never be let in by readers of theirs.
+/// How long a reader waits behind writers. Writers of another library may wait forever for the readers of
+/// that library.
 const MAX_WAIT_BEHIND_WRITERS: Duration = Duration::from_secs(60);
 
 impl<'a> HeadAttempt<'a> {
@@ -70,7 +72,8 @@ impl<'a> HeadAttempt<'a> {
         })
     }
 
-    /// Asks, listens and sleeps until it has the lock, is told otherwise, or time is over.
+    /// Sends requests, subscribes and sleeps until the waiter has the lock, is woken for another reason, or its
+    /// deadline has passed.
     pub(super) async fn run(
         &mut self,
         entry: &mut QueueEntry<'_>,
@@ -82,12 +85,12 @@ impl<'a> HeadAttempt<'a> {
         if self.outcome.is_none()
             && let Some(listener) = entry.listener()
         {
-            // The line hears already: what is asked from now on misses nothing.
+            // The queue has a subscription already: a request sent from now on misses no release.
             self.listener = Some(listener);
             self.machine.subscribed();
         }
         if not_before.is_some() {
-            // Deaf on purpose: what we would hear is our own release.
+            // No notification is awaited here, on purpose: it would be about this client's own release.
             tokio::select! {
                 biased;
                 reason = entry.next_wake() => return Ok(HeadOutcome::Woken(reason)),
@@ -211,8 +214,8 @@ impl<'a> HeadAttempt<'a> {
         }
     }
 
-    /// Asks the store, and says whether we were told to ask again meanwhile. A lock that is passed to us
-    /// first is taken instead; what is under way then is undone.
+    /// Sends one request. Also returns whether the head was woken to send another meanwhile. A lock that is handed off
+    /// first is taken instead; the request in flight is then undone.
     async fn send_request(
         &mut self,
         entry: &QueueEntry<'_>,
@@ -240,7 +243,7 @@ impl<'a> HeadAttempt<'a> {
         }
     }
 
-    /// The line's listener, or a new one; confirmed in either case.
+    /// Returns the queue's subscription, or a new one; confirmed in either case.
     async fn listen(&self, entry: &QueueEntry<'_>) -> Result<Arc<Subscription>, StoreError> {
         if let Some(listener) = entry.listener() {
             return Ok(listener);
@@ -254,7 +257,7 @@ impl<'a> HeadAttempt<'a> {
         }
     }
 
-    /// Whether the lock is busy because this very owner has got it meanwhile.
+    /// Returns whether the lock is busy because the waiter's own local owner has acquired it meanwhile.
     fn is_held_by_own_owner(&self) -> bool {
         let AcquireParams {
             subject,
@@ -269,7 +272,7 @@ impl<'a> HeadAttempt<'a> {
     }
 }
 
-/// Who waits no longer leaves nothing of that at the store.
+/// A waiter that stops waiting leaves nothing in the store.
 impl Drop for HeadAttempt<'_> {
     fn drop(&mut self) {
         let AcquireParams { subject, terms, .. } = self.params;

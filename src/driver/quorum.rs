@@ -1,8 +1,8 @@
-//! Takes one lock on most of several servers: Redlock.
+//! Acquires one lock on a majority of several servers: Redlock.
 //!
-//! All are asked at the same time, none for long. As soon as most have granted it the caller has it; what the others say is
-//! heard later. Where most cannot be had any more everything is undone, also where no answer came, and all are asked again
-//! after a pause that is different for everybody.
+//! All servers get the request at the same time, and none gets long for its reply. The lock is acquired as soon as a
+//! majority has granted it; the remaining votes are collected later. Once a majority is out of reach all requests are
+//! undone, those without a reply included, and all servers are asked again after a random pause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,8 @@ use crate::protocol::quorum::{self, QuorumStatus, VoteCount, majority};
 
 pub(crate) use self::vote::QuorumConfig;
 
-/// Gets it on most of these; `None` if others are in the way and patience is over.
+/// Acquires the lock on a majority of these servers; `None` if other holders are in the way and the wait limit has
+/// passed.
 pub(crate) async fn acquire_quorum(
     targets: Vec<LockTarget>,
     config: QuorumConfig,
@@ -43,7 +44,7 @@ pub(crate) async fn acquire_quorum(
         targets: &targets,
         config,
         primary: &primary,
-        // The first time is a try, however short the wait.
+        // The first round is a try, however short the wait.
         deadline: deadline.filter(|deadline| *deadline > begun),
         seen_busy: false,
     };
@@ -53,7 +54,7 @@ pub(crate) async fn acquire_quorum(
         let lost = match attempt.round().await {
             QuorumRound::Won { hold_refs, late } => {
                 let quorum_hold = QuorumHold::new(targets.clone(), hold_refs, config);
-                // Answers may have taken longer than the lease.
+                // The votes may have taken longer than the lease.
                 if quorum_hold.check_end().is_none() {
                     maintenance::start(&quorum_hold, late);
                     return Ok(Some(quorum_hold));
@@ -72,7 +73,7 @@ pub(crate) async fn acquire_quorum(
         }
         let left = deadline.map(|deadline| deadline.since(primary.clock.now()));
         if left == Some(Duration::ZERO) {
-            // Who had hardly any time to answer has not said anything else than before.
+            // A round with hardly any time for replies reports nothing new: the round before it decides.
             let as_before = hurried && busy_before && attempt.may_be_busy(&lost.errors);
             return match lost.busy || as_before {
                 true => Ok(None),
@@ -89,10 +90,10 @@ pub(crate) async fn acquire_quorum(
 struct QuorumAcquire<'a> {
     targets: &'a [LockTarget],
     config: QuorumConfig,
-    /// The deadline is by this client's clock; others may have another.
+    /// The deadline is measured by this client's clock; other clients may have another clock.
     primary: &'a Arc<Core>,
     deadline: Option<Moment>,
-    /// Others were in the way: from then on it waits through outages.
+    /// Other holders were in the way: from then on the wait continues through outages.
     seen_busy: bool,
 }
 
@@ -105,13 +106,13 @@ enum QuorumRound {
 }
 
 struct RoundLost {
-    /// Enough servers are there.
+    /// Enough servers are up: other holders are in the way.
     busy: bool,
     errors: Vec<NamedDriverError>,
 }
 
 impl QuorumAcquire<'_> {
-    /// Asks all of them once. When it is not won, nothing of it is left, or will be.
+    /// Sends one request to each server. A round that is not won leaves nothing on any server, now or later.
     async fn round(&self) -> QuorumRound {
         let left = self.left();
         let targets = self.targets.iter().enumerate();
@@ -143,7 +144,7 @@ impl QuorumAcquire<'_> {
             let late = pending_votes;
             return QuorumRound::Won { hold_refs, late };
         }
-        // What is under way is undone, and what was granted is given back.
+        // Requests in flight are undone, and grants are released.
         drop(pending_votes);
         let hold_refs = hold_refs
             .into_iter()
@@ -155,18 +156,18 @@ impl QuorumAcquire<'_> {
         QuorumRound::Lost(RoundLost { busy, errors })
     }
 
-    /// How much time there is, if that is limited.
+    /// Returns the time that is left, if that is limited.
     fn left(&self) -> Option<Duration> {
         self.deadline.map(|end| end.since(self.primary.clock.now()))
     }
 
-    /// Whether servers asked now have less time to answer than they may take.
+    /// Returns whether a server asked now has less time for its reply than the vote timeout.
     fn is_hurried(&self) -> bool {
         let vote_timeout = vote_timeout(&self.targets[0]);
         self.left().is_some_and(|left| left < vote_timeout)
     }
 
-    /// Whether enough servers are there, if those are who have not answered in time.
+    /// Returns whether a majority of the servers is up, if the servers that timed out are.
     fn may_be_busy(&self, errors: &[NamedDriverError]) -> bool {
         let missing = errors.iter().filter(|with| match &with.error {
             DriverError::TimedOut(_) => false,
@@ -182,7 +183,7 @@ impl QuorumAcquire<'_> {
         self.targets.len() - missing.count() >= majority(self.targets.len())
     }
 
-    /// Whether enough of the servers that had no vote may have one later.
+    /// Returns whether enough of the servers without a vote may have one later.
     fn may_succeed_later(&self, errors: &[NamedDriverError]) -> bool {
         let ends = errors.iter().filter(|with| match &with.error {
             DriverError::TimedOut(_)

@@ -1,5 +1,5 @@
-//! Takes a lock once more for an owner that holds it, past the line: behind a stranger it would wait
-//! for itself.
+//! Acquires a lock once more for an owner that holds it. A re-entry bypasses the wait queue: behind another waiter,
+//! which waits for this owner, it would wait for itself.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::protocol::lease::LeaseTerms;
 use crate::protocol::rw::MAX_READ_HOLDS;
 use crate::protocol::{Action, Entry, Kind, Moment, PermitRequest, Reply};
 
-/// Takes the lock once more for an owner that holds it; `None` if it does not.
+/// Acquires the lock once more for an owner that holds it; `None` if it does not.
 pub(super) async fn reenter(
     core: &Arc<Core>,
     params: &AcquireParams,
@@ -24,13 +24,13 @@ pub(super) async fn reenter(
         .local_owner
         .and_then(|local_owner| core.owners.find(local_owner, &params.subject));
     match hold {
-        // Boxed: most have no owner, and need not carry the room for this.
+        // Boxed: most callers have no local owner, and need not carry the size of this future.
         Some(hold) => Box::pin(join_hold(core, params, hold, deadline)).await,
         None => Ok(None),
     }
 }
 
-/// Takes part in this hold, if it is still one.
+/// Adds a guard to this hold; `None` if the hold has ended.
 async fn join_hold(
     core: &Arc<Core>,
     params: &AcquireParams,
@@ -44,7 +44,7 @@ async fn join_hold(
             return Ok(None);
         }
         if let Some(reason) = state.lease.lost(now) {
-            // Nobody had noticed yet. It is over; begin anew.
+            // The expiry was not noticed before. The hold has ended, and the lock has to be acquired anew.
             drop(state);
             hold.lose(reason);
             return Ok(None);
@@ -52,11 +52,12 @@ async fn join_hold(
         if params.subject.kind == Kind::Read && state.lease.count() >= MAX_READ_HOLDS {
             return Err(DriverError::TooManyReads);
         }
-        // Counted before the store is asked: the others' releases are partial from now on.
+        // Counted before the request is sent: from now on the releases of the other guards are partial.
         state.lease.join(params.terms, now)
     };
     let hold_ref = HoldRef::new(hold.clone(), guard);
-    // One that nobody polls would keep it for ever; after this long its request is no longer new.
+    // A caller that is never polled would keep the mutex forever; after the timeout its request is no longer a recent
+    // one.
     let order = with_timeout(
         core.request_timeout(deadline),
         core.waker_executor
@@ -111,7 +112,7 @@ async fn join_hold(
     }
     hold.extended(lease, sent);
     if hold.count() < count {
-        // A guard went meanwhile, and may have had its recount before this raised the count again.
+        // A guard was released meanwhile, and its recount may have come before this request raised the count again.
         core.cleanup.push(CleanupJob::Recount {
             hold: hold.clone(),
             in_doubt: None,

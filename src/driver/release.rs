@@ -1,4 +1,4 @@
-//! Gives holds back: wholly, in part, or by passing them on.
+//! Releases holds: wholly, in part, or by handing them off.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::engine::events::emit_in_call;
 use crate::protocol::lease::{HoldEnd, LostReason};
 use crate::protocol::{Action, Moment, OwnerId, Reply, Request};
 
-/// What a guard leaves behind.
+/// The state of a hold when a guard has left it.
 enum ReleaseKind {
-    /// Nothing: the lock is to be given back.
+    /// No guard is left: the lock is to be released.
     Last,
-    /// It was lost before.
+    /// The hold was lost before.
     Lost(LostReason),
-    /// Other guards of the same owner.
+    /// Other guards of the same owner are left.
     Others,
 }
 
@@ -35,9 +35,9 @@ pub(crate) enum HandOff {
     ThroughStore,
 }
 
-/// Releases a claim after work that was done under it; fails only if the lock was not held until now.
+/// Releases a guard's part after work that was done under the lock; fails only if the lock was not held until now.
 ///
-/// A missing reply does not fail it: by the clock the lock was held, and the release goes on in the background.
+/// A missing reply is no failure: by the clock the lock was held, and the release continues in the background.
 pub(crate) async fn conclude(hold_ref: HoldRef) -> Result<(), DriverError> {
     let hold = hold_ref.hold().clone();
     match release(hold_ref, HandOff::ThroughStore).await {
@@ -54,7 +54,7 @@ pub(crate) async fn conclude(hold_ref: HoldRef) -> Result<(), DriverError> {
     }
 }
 
-/// Gives a claim back and says whether it was still ours.
+/// Releases a guard's part and reports whether the lock was still held.
 #[expect(
     clippy::manual_async_fn,
     reason = "an `async fn` keeps its arguments twice"
@@ -87,7 +87,7 @@ pub(crate) fn release(
         };
         match detach_guard(&hold, guard, now) {
             ReleaseKind::Last => release_in_store(&hold, has_waiters, now).await,
-            // Boxed: what is seldom should not make the rest long.
+            // Boxed: a rare case should not make the future of the common one larger.
             ReleaseKind::Lost(reason) => Err(DriverError::Lost(
                 Box::pin(refine_lost_reason(&hold, reason)).await,
             )),
@@ -96,11 +96,12 @@ pub(crate) fn release(
     }
 }
 
-/// The same for a guard that is dropped: nobody waits, nothing may block or fail.
+/// Releases the part of a guard that is dropped: no caller waits, and nothing may block or fail.
 pub(super) fn abandon(hold: &Arc<Hold>, guard: u32) {
     let core = &hold.core;
     if core.is_forked() {
-        // Another process's locks, threads and sockets: not even their memory is ours to free.
+        // The locks, threads and sockets belong to another process, and so does their memory: it must not be freed
+        // here.
         std::mem::forget(hold.clone());
         return;
     }
@@ -138,7 +139,7 @@ pub(crate) fn forget(hold_ref: HoldRef) {
         drop(state);
         return hold.reschedule();
     }
-    // Over for us, however it ends: nobody is left to be told.
+    // However the hold has ended, no guard is left to report it.
     let _ = state.lease.release(now);
     state.outcome = ReleaseOutcome::LeftToExpire;
     hold.unschedule(&mut state);
@@ -148,7 +149,8 @@ pub(crate) fn forget(hold_ref: HoldRef) {
     hold.core.wait_queues.on_released(&hold, None, now);
 }
 
-/// What was taken is the caller's from now on, and nobody's: it is not given back by itself any more.
+/// Makes acquired permits the caller's own: they have no owner from now on, and are not released automatically any
+/// more.
 pub(crate) fn retain(hold_ref: HoldRef) -> Result<(), DriverError> {
     if hold_ref.hold().core.is_forked() {
         std::mem::forget(hold_ref);
@@ -162,13 +164,13 @@ pub(crate) fn retain(hold_ref: HoldRef) -> Result<(), DriverError> {
             hold.core.acknowledge_key(&hold.subject, hold.owner);
             Ok(())
         }
-        // Given back by whoever noticed.
+        // The permits were released when the loss was noticed.
         ReleaseKind::Lost(LostReason::Closed) => Err(DriverError::Closed),
         ReleaseKind::Lost(reason) => Err(DriverError::Lost(reason)),
     }
 }
 
-/// Takes a guard off its hold.
+/// Removes a guard from its hold.
 fn detach_guard(hold: &Arc<Hold>, guard: u32, now: Moment) -> ReleaseKind {
     let mut state = hold.state();
     let noticed = state.lease.end().is_some();
@@ -190,14 +192,15 @@ fn detach_guard(hold: &Arc<Hold>, guard: u32, now: Moment) -> ReleaseKind {
         hold.reschedule();
         return ReleaseKind::Others;
     }
-    // Cannot be lost: that was looked at above, under the same lock.
+    // The hold is not lost: that was checked above, under the same lock.
     let _ = state.lease.release(now);
-    // Before the release is sent: a renewal must not follow it.
+    // Unscheduled before the release is sent, so that no renewal follows it.
     hold.unschedule(&mut state);
     ReleaseKind::Last
 }
 
-/// Gives the lock back through the store, and lets the next in line have it, if it may be `has_waiters` here.
+/// Releases the lock in the store and lets the next waiter acquire it; `has_waiters` says whether this client may have
+/// one.
 #[expect(
     clippy::manual_async_fn,
     reason = "an `async fn` keeps its arguments twice"
@@ -246,7 +249,7 @@ fn release_in_store(
     }
 }
 
-/// What the store is told, and who is to have the lock next if it agrees.
+/// Returns the last request about a hold, and the next owner of the lock if the store agrees to a transfer.
 fn final_request(hold: &Arc<Hold>, has_waiters: bool, now: Moment) -> (Request, Option<OwnerId>) {
     let core = &hold.core;
     let own_listeners = has_waiters
@@ -257,17 +260,17 @@ fn final_request(hold: &Arc<Hold>, has_waiters: bool, now: Moment) -> (Request, 
         return (hold.request(Action::Release { owner, left: 0 }), None);
     };
     let to = core.fresh_owner();
-    let pass = hold.request(Action::Transfer {
+    let transfer = hold.request(Action::Transfer {
         from: hold.owner,
         to,
         lease: hold.terms.lease,
         own_listeners,
         seen: core.tokens.seen(&hold.subject),
     });
-    (pass, Some(to))
+    (transfer, Some(to))
 }
 
-/// Brings the store's count down to the number of guards.
+/// Lowers the store's count to the number of guards.
 async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
     let core = &hold.core;
     let mut undo_on_drop = UndoOnDrop::new(core, || {
@@ -277,7 +280,8 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
         }]
     });
     let limit = core.settings.command_timeout;
-    // A re-entry that nobody polls would keep it for ever; after this long its request is no longer new.
+    // A re-entry that is never polled would keep the mutex forever; after the timeout its request is no longer a recent
+    // one.
     let order = with_timeout(
         limit,
         core.waker_executor
@@ -285,7 +289,7 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
     )
     .await;
     let recount_request = hold.recount_request(|state| {
-        // One that is left to its lease counts.
+        // A hold that is left to its lease counts as one more.
         let left = state.lease.count() + u32::from(state.outcome.is_left_to_expire());
         let owner = hold.owner;
         let left = if planted!(InnerReleaseTakesAll) {
@@ -320,7 +324,8 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
     if !is_released {
         return Err(hold.refused(&reply));
     }
-    // The last guard has gone meanwhile, and its release may have come first: the lock was lost only if that found it so.
+    // The last guard has left meanwhile, and its release may have arrived first: the lock was lost only if that release
+    // found it so.
     match await_last_release(hold).await {
         Err(DriverError::StoreError(failure)) if !failure.is_indeterminate() => {
             Err(DriverError::refused(&reply))
@@ -329,7 +334,7 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
     }
 }
 
-/// What the release of the last guard comes to, for a guard that it has overtaken.
+/// Returns the outcome of the last guard's release, for a guard that this release has overtaken.
 async fn await_last_release(hold: &Arc<Hold>) -> Result<(), DriverError> {
     let end = hold.state().lease.end();
     if let Some(HoldEnd::Lost(reason)) = end {
@@ -340,7 +345,7 @@ async fn await_last_release(hold: &Arc<Hold>) -> Result<(), DriverError> {
     outcome.unwrap_or_else(|| Err(DriverError::StoreError(no_reply(limit))))
 }
 
-/// Whether an expired hold was merely late or has been taken by somebody else.
+/// Finds out whether an expired hold was merely late or has been taken over by another owner.
 async fn refine_lost_reason(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
     if reason != LostReason::Expired {
         return reason;

@@ -1,12 +1,12 @@
 //! The outcome of a hold's release: the guards that the release overtook report the same.
 //!
-//! | state    | means                                                           | left when                            |
-//! |----------|-----------------------------------------------------------------|--------------------------------------|
-//! | open     | not released yet, or the request is under way                   | the store answers, or nobody asks on |
-//! | in doubt | a request may have been carried out whose answer was not heard  | the same                             |
-//! | released | the hold was there until then                                   | never                                |
-//! | failed   | it was not there any more, or the store does not answer         | never                                |
-//! | left     | the store was not asked: the hold is left to its lease          | never                                |
+//! | state          | meaning                                               | left when                               |
+//! |----------------|-------------------------------------------------------|-----------------------------------------|
+//! | open           | not released yet, or the request is in flight         | the store replies, or cleanup gives up  |
+//! | in doubt       | a request without a reply may have been carried out   | the same                                |
+//! | released       | the lock was held until the release                   | never                                   |
+//! | failed         | the hold was gone before, or the store does not reply | never                                   |
+//! | left to expire | no release was sent: the hold is left to its lease    | never                                   |
 
 use super::cleanup_job::CleanupJob;
 use super::hold::Hold;
@@ -36,14 +36,14 @@ impl ReleaseOutcome {
 }
 
 impl Hold {
-    /// Notes the store's answer to the release. The store has nothing of the hold any more: what may still come is refused from
-    /// now on.
+    /// Notes the store's reply to the release. The store keeps nothing of the hold any more: a request that may still
+    /// arrive is refused from now on.
     pub(super) fn on_gone_from_store(&self, reply: &Reply) {
         let mut state = self.state();
         let has_orphan_request = std::mem::take(&mut state.has_orphan_request);
         let outcome = match reply {
             Reply::Released { .. } | Reply::Granted { .. } => ReleaseOutcome::Released,
-            // The one before may have been carried out.
+            // The request before this one may have been carried out.
             _ if matches!(state.outcome, ReleaseOutcome::InDoubt) => {
                 ReleaseOutcome::Failed(self.unanswered())
             }
@@ -60,14 +60,14 @@ impl Hold {
         }
     }
 
-    /// Notes that the release has brought no answer, and that its guards report this.
+    /// Notes that the release brought no reply, which is what its guards report.
     pub(super) fn release_failed(&self, failure: &StoreError) {
         self.set_outcome(ReleaseOutcome::Failed(Box::new(DriverError::StoreError(
             failure.clone(),
         ))));
     }
 
-    /// Notes that a release was sent whose answer nobody will hear.
+    /// Notes that a release was sent whose reply will not be received.
     pub(super) fn release_in_doubt(&self) {
         let mut state = self.state();
         if matches!(state.outcome, ReleaseOutcome::Open) {
@@ -75,15 +75,15 @@ impl Hold {
         }
     }
 
-    /// Notes that nobody asks the store any more.
+    /// Notes that no further release is sent to the store.
     pub(super) fn release_given_up(&self) {
         self.set_outcome(ReleaseOutcome::Failed(self.unanswered()));
     }
 
-    /// Resolves to what the release came to, once that is known.
+    /// Resolves to the outcome of the release, once it is known.
     pub(super) async fn released(&self) -> Result<(), DriverError> {
         loop {
-            // Before the state is looked at: whoever settles it looks here afterwards.
+            // Registered before the state is checked: the outcome is set first and notified afterwards.
             let settled = self.end_signal().notified();
             match &self.state().outcome {
                 ReleaseOutcome::Open | ReleaseOutcome::InDoubt => {}

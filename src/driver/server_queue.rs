@@ -1,8 +1,9 @@
-//! Waits in the line that the store itself keeps: everybody in it asks for itself, and has a channel of its own.
+//! Waits in the queue that the store itself keeps: each waiter in it sends its own requests, and has a channel of its
+//! own.
 //!
-//! One owner stands there from the first question to the last. A question whose answer was lost is asked again by the same
-//! owner, which keeps its place: asking twice is asking once. Since the lost one may still come, such an owner is refused
-//! for good when its hold has ended.
+//! The waiter has one owner id from the first request to the last. A request whose reply was lost is repeated by the
+//! same owner, which keeps its place: a repetition changes nothing. Since the lost request may still arrive, such an
+//! owner is refused for good when its hold has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +23,10 @@ use crate::protocol::acquire::{Acquire, AcquireStep};
 use crate::protocol::lease::LostReason;
 use crate::protocol::{Action, Channel, Entry, Moment, OwnerId, PermitRequest, Reply};
 
-/// How long a waiter is believed to be there without asking. It asks several times in that.
+/// How long the store takes a waiter for present without a request. The waiter sends several requests in that time.
 const WAITER_TTL: Duration = Duration::from_secs(10);
 
-/// Waits for its turn; `None` if the deadline has passed and somebody else has the lock.
+/// Waits in the store's queue; `None` if the deadline has passed and another owner has the lock.
 pub(super) async fn wait_in_server_queue(
     core: &Arc<Core>,
     params: &AcquireParams,
@@ -80,7 +81,7 @@ impl ServerQueueWaiter<'_> {
                             return Ok(Some(hold_ref));
                         }
                         Ok(Reply::Busy { ttl }) => {
-                            // Perhaps this very owner has got it meanwhile: it is not busy for itself.
+                            // The same local owner may have acquired the lock meanwhile: for that owner it is not busy.
                             if let Some(hold_ref) =
                                 reenter(core, params, self.machine.deadline()).await?
                             {
@@ -149,14 +150,14 @@ impl ServerQueueWaiter<'_> {
     }
 }
 
-/// One owner's place in the line. Dropping it leaves the line.
+/// One owner's ticket in the store's queue. Dropping it leaves the queue.
 struct QueueTicket<'a> {
     core: &'a Arc<Core>,
     params: &'a AcquireParams,
     owner: OwnerId,
-    /// The store may know it.
+    /// The store may have queued the owner.
     may_be_queued: bool,
-    /// A question of it was not answered, and may still come.
+    /// A request of the owner got no reply, and may still arrive.
     has_orphan_request: bool,
 }
 
@@ -188,7 +189,8 @@ impl<'a> QueueTicket<'a> {
         });
         let core = self.core;
         let undo = CleanupJob::undo(core, subject, self.owner, terms.lease);
-        // If this is dropped while it is asked, that is undone; not the place beside it.
+        // If this future is dropped during the request, that request is undone; the ticket must not leave the queue as
+        // well.
         let may_be_queued = std::mem::replace(&mut self.may_be_queued, false);
         let mut undo_on_drop = UndoOnDrop::new(core, || [undo]);
         let answer = undo_on_drop.send(request, deadline).await;
@@ -199,7 +201,7 @@ impl<'a> QueueTicket<'a> {
         answer
     }
 
-    /// The lock is ours.
+    /// Notes that the lock was granted.
     fn on_granted(&mut self, hold_ref: &HoldRef) {
         self.may_be_queued = false;
         if self.has_orphan_request {
@@ -213,7 +215,7 @@ impl Drop for QueueTicket<'_> {
         if self.core.is_forked() {
             return;
         }
-        // A client that is closed has seen to it.
+        // A closed client has already taken care of it.
         if !self.core.ticket_registry.remove(&self.owner) || !self.may_be_queued {
             return;
         }

@@ -1,4 +1,4 @@
-//! A thread of the library's with a runtime of its own.
+//! A thread of the library with a runtime of its own.
 
 use std::io;
 use std::thread::Builder;
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::engine::waker_executor::{protect_this_thread, trust_this_waker};
 
-/// A thread for the work of callers that block. It ends with this, wherever its work is.
+/// A thread for the work of callers that block. It ends when this is dropped, however far its work is.
 #[derive(Debug)]
 pub(crate) struct RuntimeThread {
     runtime: Handle,
@@ -21,7 +21,7 @@ impl RuntimeThread {
     ///
     /// # Errors
     ///
-    /// As [`start`].
+    /// Fails as [`start`] does.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let (_end, ended) = oneshot::channel();
         let main = async {
@@ -31,18 +31,18 @@ impl RuntimeThread {
         Ok(Self { runtime, _end })
     }
 
-    /// Has the thread do this.
+    /// Runs this work on the thread.
     #[expect(clippy::disallowed_methods, reason = "its caller waits for its end")]
     pub(crate) fn begin(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.runtime.spawn(work)
     }
 }
 
-/// Starts a thread that drives `main`, and what is spawned on its runtime meanwhile.
+/// Starts a thread that drives `main`, and the tasks that are spawned on its runtime meanwhile.
 ///
 /// # Errors
 ///
-/// If the system has no thread, or no file descriptor, for it.
+/// Fails if the system has no thread, or no file descriptor, for it.
 #[expect(clippy::disallowed_methods, reason = "the library's own thread")]
 pub(crate) fn start(
     name: &str,
@@ -65,7 +65,7 @@ fn start_with(
             return;
         };
         protect_this_thread();
-        // As a thread waits that blocks on a future.
+        // A thread that blocks on a future waits with this waker.
         runtime.handle().block_on(trust_this_waker());
         runtime.block_on(async {
             trust_this_waker().await;
@@ -84,8 +84,8 @@ fn with_context(what: &str, error: &io::Error) -> io::Error {
 /// The work of a thread.
 type ThreadMain = Box<dyn FnOnce() + Send>;
 
-/// A runtime whose thread does not run yet. Where that cannot be started this is dropped inside the caller's runtime, where dropping
-/// a runtime panics.
+/// A runtime whose thread does not run yet. If the thread cannot be started this is dropped inside the caller's
+/// runtime, where dropping a runtime panics.
 struct UnstartedRuntime(Option<Runtime>);
 
 impl Drop for UnstartedRuntime {

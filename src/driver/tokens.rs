@@ -1,4 +1,4 @@
-//! The fencing tokens a client has seen, for each lock's name.
+//! The fencing tokens that a client has seen, for each lock's name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,18 +7,20 @@ use std::time::Duration;
 use crate::engine::tokens::wall_clock_token;
 use crate::protocol::{FencingToken, Subject};
 
-/// How many names a generation has at most.
+/// Maximum number of names in a generation.
 const MAX_NAMES: usize = 4_096;
 
-/// How far a token may be ahead of our calendar and still be remembered: clocks of servers differ, but not by this much.
+/// How far a token may be ahead of this machine's wall clock and still be remembered: clocks of servers differ, but not
+/// by this much.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The greatest token of each name: should a store forget what it gave, it is told, and goes on from there.
+/// The greatest token of each name. Requests contain it, so that a store that has lost its counter continues from
+/// there.
 ///
-/// For each name, so that a counter that somebody has set spoils its own lock and no other. A token that the calendar
-/// cannot have given is not remembered: once its counter is repaired in the store, no client brings it back.
-/// Names that have not been used for long are forgotten, and what is lost by that is little: the
-/// store has its own counter, and its calendar if it has lost that.
+/// Tokens are kept for each name, so that a counter that was changed by hand spoils its own lock and no other. A token
+/// that no wall clock can have given is not remembered: once its counter is repaired in the store, no client brings it
+/// back. Names that have not been used for long are forgotten, which loses little: the store has its own counter, and
+/// its wall clock if it has lost that.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(Mutex<Generations>);
 
@@ -30,7 +32,7 @@ struct Generations {
 }
 
 impl Tokens {
-    /// What to tell a store that is asked for this lock.
+    /// Returns the token to send to the store with a request for this lock.
     pub(super) fn seen(&self, subject: &Subject) -> Option<FencingToken> {
         if !subject.kind.is_fenced() {
             return None;
@@ -38,7 +40,7 @@ impl Tokens {
         self.lock().get(&subject.name)
     }
 
-    /// A grant of this lock has this token.
+    /// Notes the token of a grant of this lock.
     pub(super) fn note(&self, subject: &Subject, token: Option<FencingToken>) {
         if let Some(token) = token {
             self.note_at(&subject.name, token, wall_clock_token());

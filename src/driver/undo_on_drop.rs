@@ -1,4 +1,4 @@
-//! A request that must not be forgotten when its caller is.
+//! A request that must not be forgotten when its caller is dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{Core, no_reply};
 use crate::engine::{BoxFuture, StoreError};
 use crate::protocol::{Moment, Reply, Request};
 
-/// Jobs that are made and pushed if the future that would have made them needless is dropped.
+/// Cleanup jobs that are created and pushed if the future is dropped that would have made them unnecessary.
 pub(super) struct UndoOnDrop<'a, J, F>
 where
     J: IntoIterator<Item = CleanupJob>,
@@ -20,11 +20,11 @@ where
     core: &'a Arc<Core>,
     jobs: Option<F>,
     in_flight: Option<BoxFuture<Result<Reply, StoreError>>>,
-    /// Dropped after the jobs were pushed, so that closing the client finds the ticket or the jobs.
+    /// Dropped after the jobs were pushed, so that closing the client finds either this guard or the jobs.
     work_guard: Option<WorkGuard>,
 }
 
-/// A request that was sent and not answered yet.
+/// A request that was sent and has no reply yet.
 pub(super) struct InFlight {
     answer: BoxFuture<Result<Reply, StoreError>>,
     limit: Duration,
@@ -44,13 +44,13 @@ where
         }
     }
 
-    /// A release is being sent by other means than [`send`](Self::send): closing the client waits for it.
+    /// Notes that a release is being sent by other means than [`send`](Self::send): closing the client waits for it.
     pub(super) fn track_release(&mut self) {
         self.work_guard = Some(self.core.cleanup.begin_release());
     }
 
-    /// Asks the store, for as long as a request may take and not past the `deadline`. If this is dropped
-    /// meanwhile, cleanup hears the answer.
+    /// Sends a request to the store, with the command timeout and not past the `deadline`. If this is dropped
+    /// meanwhile, cleanup awaits the reply.
     pub(super) async fn send(
         &mut self,
         request: Request,
@@ -72,12 +72,12 @@ where
             Some(_) => with_timeout(limit, self.core.waker_executor.with_proxy_unpin(answer)).await,
             None => self.core.call_timeouts.limit(answer).await,
         };
-        // Answered, or given up: nothing more is to be heard of it.
+        // The reply has arrived or the request was given up: there is nothing more to receive.
         self.in_flight = None;
         answer.unwrap_or_else(|| Err(no_reply(limit)))
     }
 
-    /// The outcome is known: nothing to clean up.
+    /// Discards the cleanup jobs, because the outcome is known.
     pub(super) fn disarm(mut self) {
         self.jobs = None;
     }
@@ -103,7 +103,7 @@ where
 }
 
 impl InFlight {
-    /// What it came to, if that can still be learnt.
+    /// Returns the reply, if it still arrives.
     pub(super) async fn answer(self) -> Option<Reply> {
         with_timeout(self.limit, self.answer).await?.ok()
     }

@@ -1,4 +1,4 @@
-//! One lock, as this client sees it: who of us holds it, who asks, who waits.
+//! The wait queue of one lock: its holder, head and waiters in this client.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,34 +11,34 @@ use crate::engine::Subscription;
 use crate::protocol::Moment;
 use crate::protocol::lease::LeaseTerms;
 
-/// One lock.
+/// The wait queue of one lock.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     pub(super) holder: Option<Arc<Hold>>,
     pub(super) head: QueueHead,
     pub(super) waiters: VecDeque<Arc<Waiter>>,
-    /// How many in the line have left it.
+    /// How many waiters in the queue have left it.
     pub(super) departed: usize,
-    /// What anyone here has last heard of it.
+    /// The last status of the lock that this client has learned.
     pub(super) status: StoreStatus,
     pub(super) listener: Option<Arc<Subscription>>,
-    /// Passed on in memory since the store last granted it, and when that was.
+    /// How often the lock was handed off in memory since the store last granted it, and when that was.
     pub(super) transfers: u32,
     pub(super) granted_at: Option<Moment>,
-    /// Since when this client has had it, one after another and without a break for others.
+    /// Since when this client has held the lock, one holder after another and without a break for other clients.
     pub(super) streak_since: Option<Moment>,
     pub(super) yield_until: Option<Moment>,
 }
 
-/// What the store last said of a lock, or we ourselves.
+/// The last known status of a lock, reported by the store or by this client's own hold.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum StoreStatus {
-    /// Nothing since it was given back.
+    /// Nothing is known since the lock was released.
     #[default]
     Unknown,
-    /// Somebody has it.
+    /// The lock is held.
     Busy,
-    /// The store did not say.
+    /// The last request brought no reply about the lock.
     Failed,
 }
 
@@ -46,13 +46,13 @@ pub(super) enum StoreStatus {
 pub(super) enum QueueHead {
     #[default]
     Vacant,
-    /// Asks for the first time and has no seat yet.
+    /// The head sends its first request and has no [`Waiter`] yet.
     FirstRequest,
     Waiting(Arc<Waiter>),
 }
 
 impl WaitQueue {
-    /// The hold everyone waits for now. Waiters of the same owner need not.
+    /// Sets the hold that all waiters wait for now. Waiters of the same local owner need not wait.
     pub(super) fn set_holder(&mut self, hold: Arc<Hold>) {
         if hold.local_owner.is_some() {
             let head = match &self.head {
@@ -68,7 +68,7 @@ impl WaitQueue {
         self.holder = Some(hold);
     }
 
-    /// Gives the lock to whoever sits there; gives it back if nobody does any more.
+    /// Transfers the lock to this waiter; returns it if the waiter has left.
     pub(super) fn transfer_to(
         &mut self,
         waiter: &Arc<Waiter>,
@@ -85,8 +85,8 @@ impl WaitQueue {
         waiter.wake(WakeReason::Transferred(hold_ref))
     }
 
-    /// Lets the next in line be the head, if there is none and nobody here holds the lock. Returns the
-    /// listener when nobody is left to listen; it is to be dropped without the line's lock.
+    /// Makes the next waiter the head, if there is none and this client does not hold the lock. Returns the
+    /// subscription when no waiter is left to use it; it has to be dropped without the lock of the wait queues.
     pub(super) fn advance(&mut self, now: Moment) -> Option<Arc<Subscription>> {
         let vacant = matches!(self.head, QueueHead::Vacant);
         if vacant && self.holder.is_none() {
@@ -109,7 +109,7 @@ impl WaitQueue {
         self.listener.take()
     }
 
-    /// Whether there is nothing to remember of it.
+    /// Returns whether there is nothing to remember about the lock.
     pub(super) fn is_idle(&self, now: Moment) -> bool {
         self.holder.is_none()
             && self.has_no_waiters()
@@ -121,7 +121,7 @@ impl WaitQueue {
         holder.is_some_and(|holder| Arc::ptr_eq(holder, hold))
     }
 
-    /// Whether it is this waiter who asks the store.
+    /// Returns whether this waiter is the head, which sends the requests.
     pub(super) fn is_head(&self, waiter: Option<&Arc<Waiter>>) -> bool {
         match (&self.head, waiter) {
             (QueueHead::FirstRequest, None) => true,
@@ -130,29 +130,29 @@ impl WaitQueue {
         }
     }
 
-    /// Whether it is time to let those have a chance who hear of nothing.
+    /// Returns whether it is time to make a break for waiters that receive no notifications.
     pub(super) fn has_held_too_long(&self, now: Moment) -> bool {
         let since = self.streak_since;
         since.is_some_and(|since| now.since(since) >= MAX_STREAK)
     }
 
-    /// Whether nobody here asks for it or waits for it.
+    /// Returns whether this client has neither a head nor a waiter.
     pub(super) fn has_no_waiters(&self) -> bool {
         matches!(self.head, QueueHead::Vacant) && self.waiters.is_empty()
     }
 
-    /// The next in line, if it wants the lock on these terms.
+    /// Returns the next waiter, if it wants the lock on these terms.
     pub(super) fn next_with_terms(&mut self, terms: &LeaseTerms) -> Option<Arc<Waiter>> {
         let next = match &self.head {
             QueueHead::Waiting(waiter) => Some(waiter.clone()),
             QueueHead::Vacant => self.front().cloned(),
-            // The head has no seat to get the lock in, and those in line came after it: the store decides.
+            // The head has no waiter to receive the lock, and the queued waiters came after it: the store decides.
             QueueHead::FirstRequest => None,
         };
         next.filter(|waiter| waiter.terms == *terms)
     }
 
-    /// The first in the line who is still there.
+    /// Returns the first waiter in the queue that has not left.
     pub(super) fn front(&mut self) -> Option<&Arc<Waiter>> {
         while self.waiters.front().is_some_and(|waiter| waiter.has_left()) {
             self.waiters.pop_front();

@@ -1,11 +1,11 @@
-//! The line of local waiters for each lock.
+//! The queue of local waiters for each lock.
 //!
-//! Only the head of a line talks to the store, and only while nobody here holds the lock: behind a hold
-//! of this client one waits for its end, which is always told. A lock that is given back may be passed
-//! to the next in line without asking the store, a bounded number of times; then others get their turn.
+//! Only the head of a queue sends requests to the store, and only while this client does not hold the lock: a waiter
+//! behind a hold of this client waits for its end, of which it is always notified. A released lock may be handed off to
+//! the next waiter without a request to the store, a bounded number of times; then other clients get their turn.
 //!
-//! Of a semaphore those who want the same stand in one line, and those who want something else in another: what is too much
-//! for the one may be there for the other, and only the store knows who comes first.
+//! The waiters for a semaphore are queued by the number of permits: a larger request may be unavailable where a smaller
+//! one is available, and only the store knows which waiter comes first.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -22,28 +22,28 @@ use crate::protocol::acquire::yield_to_others;
 use crate::protocol::lease::LeaseState;
 use crate::protocol::{FencingToken, Moment, OwnerId, PermitRequest, Subject};
 
-/// Waiters that poll do not listen, so nobody counts them: whoever has had a lock for this long without a
-/// break makes one for them.
+/// How long one client may hold a lock without a break. Waiters that poll have no subscription, so the store cannot
+/// count them: a client that has held a lock for this long makes a break for them.
 pub(super) const MAX_STREAK: Duration = Duration::from_millis(100);
 
-/// Who asked the store for a lock that was granted.
+/// The origin of a request that the store granted.
 #[derive(Debug)]
 pub(super) enum GrantSource {
-    /// The head of the line of those who want that, on its seat if it has one.
+    /// The head of the queue for these permits, with its waiter if it has one.
     Head(PermitRequest, Option<Arc<Waiter>>),
     Bypass,
 }
 
-/// What became of a hold that is given back.
+/// The outcome of an attempt to hand off a released hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum HandOffOutcome {
-    /// It is another's now.
+    /// Another waiter has the lock now.
     Transferred,
-    /// It has to go through the store. Whether anybody here may be waiting for it.
+    /// The lock has to be released in the store. `has_waiters` says whether this client may have a waiter for it.
     NotTransferred { has_waiters: bool },
 }
 
-/// All lines of a client.
+/// All wait queues of a client.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueues {
     map: Mutex<QueueMap>,
@@ -52,19 +52,19 @@ pub(crate) struct WaitQueues {
 #[derive(Debug, Default)]
 pub(super) struct QueueMap {
     queues: HashMap<Subject, WaitQueue>,
-    /// Of those who want something else than one. Apart, so that locks do not pay for that.
+    /// Queues for other numbers of permits than one. Kept apart, so that locks do not pay for the larger key.
     multi_permit_queues: HashMap<(Subject, PermitRequest), WaitQueue>,
-    /// Places kept only because this client stands back there, by when it stops.
+    /// Queues that are kept only because this client yields the lock to others, by the end of that time.
     yielding: VecDeque<(Moment, Subject)>,
     pub(super) closed: bool,
 }
 
 impl WaitQueues {
-    /// The store has granted the lock to this client: from now on the line waits for that hold, if it
-    /// keeps all others out. Who asked for the line leaves it.
+    /// Notes that the store has granted the lock to this client: from now on the waiters wait for that hold, if it is
+    /// exclusive. A head that sent the request leaves the queue.
     pub(super) fn granted(&self, hold: &Arc<Hold>, source: GrantSource, now: Moment) {
         let mut map = self.lock();
-        // Lost before anybody saw it, it has been vacated: nobody would ever clear it away.
+        // A hold that is already lost has already been removed: it would stay in the queue forever.
         let holds = hold.subject.kind.is_exclusive() && hold.state().lease.end().is_none();
         let wanted = match &source {
             GrantSource::Head(wanted, _) => *wanted,
@@ -89,7 +89,7 @@ impl WaitQueues {
                 if queue.is_head(waiter.as_ref()) {
                     queue.head = QueueHead::Vacant;
                 }
-                // A lock in it that the waiter never saw goes back when this is dropped.
+                // A lock in it that the waiter never saw is released when this is dropped.
                 waiter.map(|waiter| waiter.leave())
             }
         };
@@ -102,7 +102,7 @@ impl WaitQueues {
         drop(undelivered);
     }
 
-    /// Passes a hold that is being given back to the next in line, in memory.
+    /// Hands off a hold that is being released to the next waiter, in memory.
     pub(super) fn hand_off(&self, hold: &Arc<Hold>, now: Moment) -> HandOffOutcome {
         let not_transferred = HandOffOutcome::NotTransferred { has_waiters: true };
         if !hold.subject.kind.supports_local_handoff() {
@@ -127,7 +127,7 @@ impl WaitQueues {
             return not_transferred;
         };
         let mut state = hold.state();
-        // Where the owner has entered again, a recount or a mark of that may still be under way.
+        // If the owner has re-entered the lock, a recount or a tombstone may still be in flight.
         if state.attempts > 1 || !state.lease.may_hand_off(now) {
             return not_transferred;
         }
@@ -147,13 +147,13 @@ impl WaitQueues {
         let old_listener = queue.advance(now);
         drop(map);
         drop(old_listener);
-        // It left in this very moment: dropping the claim tries the next one.
+        // The waiter left at this very moment: dropping the `HoldRef` tries the next one.
         drop(undelivered);
         HandOffOutcome::Transferred
     }
 
-    /// Whether the store should be asked to give the lock to the next in line in the same breath, and
-    /// how many of those who listen are we.
+    /// Returns whether the release should ask the store to transfer the lock to the next waiter atomically, and if so,
+    /// how many of the lock's subscriptions are this client's own.
     pub(super) fn may_transfer(&self, hold: &Arc<Hold>, now: Moment) -> Option<u32> {
         let mut map = self.lock();
         let queue = map.queue_held_by(hold)?;
@@ -167,7 +167,7 @@ impl WaitQueues {
         Some(queue.own_listeners())
     }
 
-    /// The store has passed the lock from `hold` to `owner`: whoever is next in line gets it.
+    /// Notes that the store has transferred the lock from `hold` to `owner`: the next waiter receives it.
     pub(super) fn on_transferred(
         &self,
         hold: &Arc<Hold>,
@@ -202,12 +202,12 @@ impl WaitQueues {
         if planted!(PassedToNobody) {
             return std::mem::forget(undelivered);
         }
-        // Nobody there to take it: dropping the claim gives it back.
+        // No waiter takes it: dropping the `HoldRef` releases the lock.
         drop(undelivered);
     }
 
-    /// A hold of this client has ended and the store knows it, or does not answer: the next in line
-    /// asks. Where others listened for it, they go first.
+    /// Notes that a hold of this client has ended and the store knows it, or does not reply: the next waiter sends its
+    /// request. Subscribers of other clients go first.
     pub(super) fn on_released(&self, hold: &Arc<Hold>, listeners: Option<u32>, now: Moment) {
         let mut map = self.lock();
         map.remove_expired(now);
@@ -222,10 +222,10 @@ impl WaitQueues {
             return;
         }
         queue.holder = None;
-        // Nobody has it, as far as we know; the next one to ask will hear.
+        // The lock is free as far as this client knows; the next request will show.
         queue.status = StoreStatus::Unknown;
         let has_other_listeners = listeners.is_some_and(|all| all > queue.own_listeners());
-        // Where nobody here waits for it, it lies free often enough.
+        // Without waiters in this client, pollers find the lock free often enough.
         let pollers = queue.has_held_too_long(now) && !queue.has_no_waiters();
         if has_other_listeners || pollers {
             queue.streak_since = None;
@@ -234,7 +234,7 @@ impl WaitQueues {
             yielding.push_back((until, hold.subject.clone()));
         }
         if let QueueHead::Waiting(waiter) = &queue.head {
-            // Asleep until some message; this is one.
+            // The head sleeps until a notification arrives; this is one.
             let _ = waiter.wake(WakeReason::SendRequest {
                 not_before: queue.yield_until,
             });
@@ -250,7 +250,7 @@ impl WaitQueues {
         drop(old_listener);
     }
 
-    /// How many wait in the lines, for those who debug.
+    /// Returns the number of waiters in all queues, for debug output.
     pub(super) fn waiter_count(&self) -> usize {
         let map = self.lock();
         map.all()
@@ -258,7 +258,7 @@ impl WaitQueues {
             .sum()
     }
 
-    /// Some of the names that are held or waited for here, for those who debug.
+    /// Returns some of the names that are held or waited for here, for debug output.
     pub(super) fn some_names(&self, most: usize) -> Vec<Arc<str>> {
         let map = self.lock();
         let multi_permit_queues = map.multi_permit_queues.keys().map(|(subject, _)| subject);
@@ -266,12 +266,12 @@ impl WaitQueues {
         subjects.map(|subject| subject.name.clone()).collect()
     }
 
-    /// The hold of this client on an exclusive lock, if it has one.
+    /// Returns this client's hold on an exclusive lock, if it has one.
     pub(super) fn holder(&self, subject: &Subject) -> Option<Arc<Hold>> {
         self.lock().queues.get(subject)?.holder.clone()
     }
 
-    /// Tells everyone that there is nothing to wait for any more.
+    /// Wakes all waiters, because the client is closed.
     pub(super) fn close(&self) {
         let mut map = self.lock();
         map.closed = true;
@@ -302,10 +302,10 @@ impl WaitQueues {
         };
         let was_head = queue.is_head(waiter.as_ref());
         let was_queued = waiter.as_ref().is_some_and(|waiter| waiter.is_queued());
-        // A lock in it that the waiter never saw goes back when this is dropped.
+        // A lock in it that the waiter never saw is released when this is dropped.
         let undelivered = waiter.map(|waiter| waiter.leave());
         if was_head && planted!(CancelledHeadKeepsTurn) {
-            // Its seat stays taken.
+            // The head's place stays taken.
         } else if was_head {
             queue.head = QueueHead::Vacant;
         } else if was_queued {
@@ -325,7 +325,7 @@ impl WaitQueues {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, QueueMap> {
-        // No code of a user's runs under this lock, so a poisoned one is whole.
+        // No user code runs under this lock, so the data of a poisoned one is consistent.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -349,7 +349,7 @@ impl QueueMap {
         }
     }
 
-    /// The place that is there, or a new one.
+    /// Returns the queue, created if there is none.
     pub(super) fn get_or_create(
         &mut self,
         subject: &Subject,
@@ -377,13 +377,13 @@ impl QueueMap {
             .chain(self.multi_permit_queues.values())
     }
 
-    /// The place this very hold occupies.
+    /// Returns the queue of which this very hold is the holder.
     fn queue_held_by(&mut self, hold: &Arc<Hold>) -> Option<&mut WaitQueue> {
         let queue = self.queues.get_mut(&hold.subject)?;
         queue.is_held_by(hold).then_some(queue)
     }
 
-    /// Forgets places that were kept only to stand back for a while.
+    /// Removes queues that were kept only until this client stops yielding.
     pub(super) fn remove_expired(&mut self, now: Moment) {
         while let Some((until, _)) = self.yielding.front()
             && *until <= now

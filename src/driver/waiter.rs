@@ -1,4 +1,4 @@
-//! Where one waiter sits until it is called.
+//! One waiter of a local queue, until it is woken.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,35 +9,35 @@ use super::owners::LocalOwner;
 use crate::protocol::Moment;
 use crate::protocol::lease::LeaseTerms;
 
-/// One waiter's seat.
+/// One waiter.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) terms: LeaseTerms,
     pub(super) local_owner: Option<LocalOwner>,
-    /// Asks now and then instead of listening.
+    /// The waiter polls instead of subscribing.
     pub(super) polls: bool,
     state: Mutex<WaiterState>,
-    /// Stands in the line, and not at its head or with the lock. Changed under the line's own lock.
+    /// The waiter is in the queue, and neither its head nor the holder. Changed under the lock of the wait queues.
     queued: AtomicBool,
 }
 
-/// What a waiter is told.
+/// Why a waiter is woken.
 #[derive(Debug)]
 pub(super) enum WakeReason {
-    /// You are the head of the line: ask the store, but not before this.
+    /// The waiter is the head of the queue: it sends the next request, but not before this moment.
     SendRequest { not_before: Option<Moment> },
-    /// There is nothing to wait for any more.
+    /// The client was closed, and the wait is over.
     Closed,
-    /// Here it is.
+    /// The lock was handed off to the waiter.
     Transferred(HoldRef),
-    /// Your own owner holds it now: enter again.
+    /// The waiter's own local owner holds the lock now: re-enter it.
     Reenter,
 }
 
-/// What lies on a seat.
+/// The state of a waiter.
 #[derive(Debug)]
 pub(super) enum WaiterState {
-    /// Nothing to tell yet. One task at a time waits for it.
+    /// No reason to wake yet. At most one task waits for it.
     Waiting(Option<Waker>),
     Notified(WakeReason),
     Left,
@@ -66,8 +66,8 @@ impl Waiter {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Tells the waiter; gives the word back if the waiter has left. A lock, and
-    /// the end of everything, are never overwritten by a lesser word.
+    /// Wakes the waiter; returns the reason if the waiter has left. A transferred lock, and `Closed`, are never
+    /// overwritten by a later reason.
     pub(super) fn wake(&self, reason: WakeReason) -> Option<WakeReason> {
         let mut state = self.lock();
         match &*state {
@@ -86,7 +86,7 @@ impl Waiter {
         None
     }
 
-    /// The next word.
+    /// Returns the next reason to wake.
     pub(super) fn poll_wake(&self, waker: &Waker) -> Poll<WakeReason> {
         let mut state = self.lock();
         let before = match &mut *state {
@@ -99,7 +99,7 @@ impl Waiter {
             }
             WaiterState::Notified(_) => std::mem::replace(&mut *state, WaiterState::Waiting(None)),
         };
-        // Whoever waited before is dropped without the lock: it may be the last to know of its task.
+        // The previous waker is dropped without the lock: it may be the last reference to its task.
         drop(state);
         match before {
             WaiterState::Notified(reason) => Poll::Ready(reason),
@@ -107,8 +107,8 @@ impl Waiter {
         }
     }
 
-    /// Nobody sits here any more. What was there last, a word that was never heard perhaps, is to be dropped
-    /// without the line's lock.
+    /// Marks the waiter as left. The last state, which may contain an undelivered reason, has to be dropped without the
+    /// lock of the wait queues.
     pub(super) fn leave(&self) -> WaiterState {
         std::mem::replace(&mut *self.lock(), WaiterState::Left)
     }

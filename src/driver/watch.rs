@@ -1,4 +1,4 @@
-//! Follows locks: by what the store tells, and by a look at everything now and then.
+//! Follows locks: by the store's change feed, and by a scan of all locks from time to time.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,53 +12,54 @@ use crate::protocol::change::Event;
 use crate::protocol::event_diff::{EventDiff, LabeledSnapshot};
 use crate::protocol::request::validate_name;
 
-/// The shortest pause between two looks: where the store tells all that clients do, and where it does not.
+/// The shortest pause between two scans: where the store reports all that clients do, and where it does not.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
-/// A pause is at least this many times as long as the look before it, to spare the store.
+/// A pause is at least this many times as long as the scan before it, to spare the store.
 const SCAN_REST_FACTOR: u32 = 9;
-/// A look at the end of a lease comes just after it.
+/// A scan for the end of a lease starts this long after it.
 const END_MARGIN: Duration = Duration::from_millis(2);
 
-/// How long to go on by looks alone: after the store stopped telling us things, and after it refused to.
+/// How long a watch relies on scans alone: after its change feed ended, and after the store refused one.
 const SHORT_RETRY: Duration = Duration::from_millis(500);
 const LONG_RETRY: Duration = Duration::from_secs(5);
 
 /// How soon after a client's first grant its label is in the store.
 const LABEL_GRACE: Duration = Duration::from_millis(50);
 
-/// One watch. Its requests under way go on when a call is dropped and made again.
+/// One watch. Its requests in flight continue when a call is dropped and made again.
 pub(crate) struct LockWatch {
     pattern: String,
-    /// The way to the next event. The mutex is never locked: it makes a watch `Sync`.
+    /// The future of the next event. The mutex is never locked: it makes a watch `Sync`.
     step: Mutex<BoxFuture<(WatchState, Result<Event, NamedDriverError>)>>,
 }
 
-/// The state of a watch, and its requests under way.
+/// The state of a watch, and its requests in flight.
 struct WatchState {
     core: Arc<Core>,
     pattern: String,
     events: EventDiff,
     feed_state: FeedState,
-    /// Locks that may have been freed, by a message that may be about another database.
+    /// Locks that may have been released, according to a message that may be about another database.
     freed: BTreeSet<String>,
     scan: ScanState,
 }
 
-/// Whether the store tells us what happens.
+/// The state of the change feed.
 enum FeedState {
-    /// Not before this moment.
+    /// There is no feed, and no attempt to connect one before this moment.
     Disconnected(Moment),
     Live(ChangeFeed),
-    /// From this moment on, looks do without it.
+    /// A feed is being connected; from this moment on scans do not wait for it.
     Connecting(BoxFuture<Option<ChangeFeed>>, Moment),
 }
 
-/// The look at all that is held.
+/// The state of the scan of all held locks.
 enum ScanState {
-    /// At this moment, or sooner.
+    /// The next scan starts at this moment, or sooner.
     Due(Moment),
-    /// It has shown this, and has taken that long; what was heard meanwhile comes first.
+    /// The scan has returned these locks, and has taken that long; notifications that arrived meanwhile are applied
+    /// first.
     Done(Vec<LabeledSnapshot>, Duration),
     Running(
         BoxFuture<Result<Vec<LabeledSnapshot>, NamedDriverError>>,
@@ -85,7 +86,7 @@ impl LockWatch {
         &self.pattern
     }
 
-    /// The next event. May be dropped at any await: no event is lost, and nothing begins anew.
+    /// Returns the next event. May be dropped at any await: no event is lost, and nothing starts over.
     pub(crate) async fn next(&mut self) -> Result<Event, NamedDriverError> {
         let step = self.step.get_mut();
         let step = step.unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +97,7 @@ impl LockWatch {
 }
 
 impl WatchState {
-    /// The way to the next event, which begins when it is polled.
+    /// Returns the future of the next event, which starts when it is polled.
     fn step(mut self) -> BoxFuture<(Self, Result<Event, NamedDriverError>)> {
         Box::pin(async move {
             let event = self.next().await;
@@ -122,7 +123,7 @@ impl WatchState {
         }
     }
 
-    /// Takes the next step, or waits for it; at the latest until an event is `labels_due` for telling.
+    /// Takes the next step, or waits for it; at the latest until the label of an event is due (`labels_due`).
     async fn advance(&mut self, labels_due: Option<Moment>) -> Result<(), NamedDriverError> {
         if let Some(name) = self.freed.first().cloned() {
             return self.inspect_freed(name).await;
@@ -152,7 +153,7 @@ impl WatchState {
             }
             event = self.core.waker_executor.with_proxy(self.feed_state.next()) => {
                 self.on_feed_event(event);
-                // All messages of one lock that have come together need only one look at it.
+                // Messages about one lock that have arrived together need only one inspection of it.
                 while let Some(notice) = self.feed_state.more() {
                     self.on_feed_event(FeedEvent::FeedItem(notice));
                 }
@@ -162,7 +163,7 @@ impl WatchState {
         Ok(())
     }
 
-    /// Begins what is due: to listen, and then to look.
+    /// Starts what is due: the change feed, and then a scan.
     fn begin(&mut self) {
         let now = self.now();
         if let FeedState::Disconnected(until) = self.feed_state
@@ -173,7 +174,8 @@ impl WatchState {
             let long = now + self.core.settings.command_timeout;
             self.feed_state = FeedState::Connecting(Box::pin(feed), long);
         }
-        // A look that begins before we listen would miss what happens in between. It is made up for then.
+        // A scan that starts before the feed is connected would miss the changes in between. A scan after the
+        // connection makes up for it.
         let may_scan = match &self.feed_state {
             FeedState::Connecting(_, long) => *long <= now,
             FeedState::Disconnected(_) | FeedState::Live(_) => true,
@@ -203,7 +205,7 @@ impl WatchState {
             FeedEvent::FeedItem(FeedItem::HoldChange(changed)) => self.events.changed(changed, now),
             FeedEvent::Connected(feed) => {
                 self.feed_state = FeedState::Live(feed);
-                // We did not hear what has happened until now.
+                // The changes until now were not received.
                 self.events.missed_notifications();
                 self.scan.due_by(now);
             }
@@ -216,7 +218,7 @@ impl WatchState {
         }
     }
 
-    /// Enters what a look has shown, after all that was heard until its end.
+    /// Applies the result of a scan, after all notifications until its end.
     async fn apply_scan(&mut self) {
         if let FeedState::Live(feed) = &mut self.feed_state {
             let all = self.core.waker_executor.with_proxy(feed.drain()).await;
@@ -247,7 +249,7 @@ impl WatchState {
         self.scan = ScanState::Due(now + due.max(rest));
     }
 
-    /// Finds out which holds of a lock have ended, where the store said only that some have.
+    /// Finds out which holds of a lock have ended, where the store reported only that some may have.
     async fn inspect_freed(&mut self, name: String) -> Result<(), NamedDriverError> {
         if validate_name(&name).is_none() {
             match lookup::inspect(&self.core, &name).await {
@@ -263,8 +265,8 @@ impl WatchState {
         Ok(())
     }
 
-    /// Asks for the labels of events whose grace is over: the first was ripe this `late` ago, and so were all that came
-    /// at most that much behind it.
+    /// Requests the labels of events whose grace period is over: the first event's label was due this `late` ago, and
+    /// so were those of all events that came at most that much behind it.
     async fn look_up_labels(&mut self, late: Duration) {
         let Some(first) = self.events.waiting_for_label_since() else {
             return;
@@ -272,7 +274,7 @@ impl WatchState {
         let clients = self.events.unlabelled(first + late);
         let clients: Vec<String> = clients.into_iter().collect();
         let labels = lookup::labels(&self.core, clients.clone()).await;
-        // Without a label the owner is known all the same.
+        // Without a label the owner is still known.
         let labels = labels.unwrap_or_else(|_| vec![None; clients.len()]);
         self.events
             .apply_labels(&clients.into_iter().zip(labels).collect());
@@ -283,7 +285,7 @@ impl WatchState {
     }
 }
 
-/// What came of listening.
+/// An event of the change feed.
 enum FeedEvent {
     Connected(ChangeFeed),
     Ended,
@@ -292,7 +294,7 @@ enum FeedEvent {
 }
 
 impl FeedState {
-    /// What was heard already.
+    /// Returns a feed item that has arrived already.
     fn more(&mut self) -> Option<FeedItem> {
         match self {
             Self::Live(feed) => feed.try_next(),
@@ -300,7 +302,7 @@ impl FeedState {
         }
     }
 
-    /// The next thing to be heard. May be dropped at any await.
+    /// Returns the next feed event. May be dropped at any await.
     async fn next(&mut self) -> FeedEvent {
         match self {
             Self::Disconnected(_) => std::future::pending().await,
@@ -317,7 +319,7 @@ impl FeedState {
 }
 
 impl ScanState {
-    /// What the look under way shows, and when it began. May be dropped at any await.
+    /// Returns the result of the running scan, and when it started. May be dropped at any await.
     async fn end(&mut self) -> (Result<Vec<LabeledSnapshot>, NamedDriverError>, Moment) {
         match self {
             Self::Running(scanning, begun) => (scanning.as_mut().await, *begun),
@@ -325,7 +327,7 @@ impl ScanState {
         }
     }
 
-    /// Makes the next look begin by this moment.
+    /// Makes the next scan start by this moment.
     fn due_by(&mut self, by: Moment) {
         if let Self::Due(due) = self {
             *due = by.min(*due);

@@ -1,7 +1,7 @@
-//! Renews what is held and notices what is lost.
+//! Renews held locks and notices lost ones.
 //!
-//! One schedule for all holds of a client, ordered by when each wants to be looked at; renewals that
-//! fall due together travel together, each batch on its own, so that a slow one holds up no other.
+//! One schedule holds all holds of a client, ordered by when each is to be checked. Renewals that are due at the same
+//! time are sent together, each batch on its own, so that a slow batch delays no other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,17 +22,17 @@ use crate::protocol::lease::{LostReason, PROBE};
 use crate::protocol::permit::permit_count;
 use crate::protocol::{Action, Kind, Moment, Reply};
 
-/// How many renewals travel in one call, where the store can take so many.
+/// Maximum number of renewals in one call, where the store supports that many.
 const BATCH: usize = 100;
 
-/// The most work of one call, in commands that a server runs for it: the server does nothing else meanwhile.
+/// Maximum work of one call, in commands that a server runs for it: the server does nothing else meanwhile.
 const MAX_WORK: usize = 1000;
 
-/// While anything is held nobody sleeps longer: timers stand still while the machine does, and a lease
-/// that ran out in its sleep should be noticed soon after. It also spares most grants a wake-up call.
+/// Maximum sleep while anything is held: timers stop while the machine is suspended, and a lease that expired meanwhile
+/// should be noticed soon afterwards. The heartbeat also spares most grants a notification.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// When each hold wants to be looked at.
+/// When each hold is to be checked.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     clock: Clock,
@@ -44,14 +44,14 @@ pub(crate) struct Schedule {
 #[derive(Debug)]
 struct ScheduleState {
     due: BTreeMap<(Moment, u64), Arc<Hold>>,
-    /// When the watchdog will look by itself; `None` if it waits to be called.
+    /// When the watchdog wakes by itself; `None` if it waits for a notification.
     wakes_at: Option<Moment>,
-    /// Whether it is looking at holds that are out of the agenda meanwhile.
+    /// Whether the watchdog is checking holds, which the schedule does not contain meanwhile.
     ticking: bool,
-    /// Whether anything was entered since it last looked.
+    /// Whether a hold was added since the watchdog was last about to sleep.
     changed: bool,
     stopped: bool,
-    /// When the store was last found to be another: what was asked before may be forgotten.
+    /// When the store's incarnation was last seen to change: grants that were requested before may be forgotten.
     incarnation_changed_at: Option<Moment>,
 }
 
@@ -72,7 +72,7 @@ impl Schedule {
         }
     }
 
-    /// Moves a hold from one moment to another, in or out.
+    /// Moves a hold from one moment to another, into the schedule or out of it.
     pub(super) fn replace(&self, hold: &Arc<Hold>, old: Option<Moment>, new: Option<Moment>) {
         let mut state = self.lock();
         if let Some(old) = old {
@@ -86,12 +86,12 @@ impl Schedule {
         }
     }
 
-    /// Everything that is held.
+    /// Returns all scheduled holds.
     pub(super) fn all(&self) -> Vec<Arc<Hold>> {
         self.lock().due.values().cloned().collect()
     }
 
-    /// The store may have forgotten what it granted: everything is asked about at once.
+    /// Verifies all holds at once, because the store may have forgotten its grants.
     fn suspect_all(&self) {
         if planted!(RestartNotNoticed) {
             return;
@@ -112,7 +112,7 @@ impl Schedule {
         }
     }
 
-    /// Whether what was granted on a request sent then may be forgotten.
+    /// Returns whether the grant of a request that was sent then may be forgotten.
     pub(super) fn is_suspect(&self, sent: Moment) -> bool {
         self.lock()
             .incarnation_changed_at
@@ -132,7 +132,7 @@ impl Schedule {
         self.wake_earlier.notify_one();
     }
 
-    /// What was being looked at is in the agenda again, or over.
+    /// Notes that the holds that were being checked are in the schedule again, or have ended.
     fn ticked(&self) {
         self.lock().ticking = false;
     }
@@ -147,7 +147,7 @@ impl Schedule {
         due.into_values().collect()
     }
 
-    /// When to look next, unless called sooner; `None` to wait for the call, `Err` to end.
+    /// Returns when to wake next, unless notified sooner; `None` to wait for a notification, `Err` to end.
     fn next_wake(&self) -> Result<Option<Moment>, Stopped> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -172,12 +172,12 @@ struct Stopped;
 /// A hold that is to be renewed, and for how long.
 type DueRenewal = (Arc<Hold>, Duration);
 
-/// Holds with a renewal that is due or under way. A panic that ends it puts them at risk and has them renewed again: none
-/// is forgotten.
+/// Holds with a renewal that is due or in flight. A panic in the task puts them at risk and has them renewed again:
+/// none is forgotten.
 struct RenewalBatch(VecDeque<DueRenewal>);
 
 impl RenewalBatch {
-    /// Gives every hold the same reply.
+    /// Applies the same reply to every hold.
     fn apply_to_all(mut self, sent: Moment, reply: &Result<Reply, StoreError>) {
         while let Some((hold, lease)) = self.0.front() {
             apply_reply(hold, *lease, sent, reply.clone());
@@ -197,7 +197,7 @@ impl Drop for RenewalBatch {
     }
 }
 
-/// The watchdog of one client. Ends when the schedule is stopped, which its client does when it goes.
+/// Runs the watchdog of one client. Ends when the schedule is stopped, which the client does when it is dropped.
 pub(super) async fn run(
     schedule: Arc<Schedule>,
     engine: Arc<dyn Engine>,
@@ -227,7 +227,7 @@ async fn watch(
     renewals: &mut JoinSet<()>,
 ) {
     let clock = schedule.clock.clone();
-    // Polled here: it ends with the watchdog.
+    // Polled in this task, so that it ends with the watchdog.
     let mut announcing = std::pin::pin!(label::announce(
         settings.label.clone(),
         engine.clone(),
@@ -236,7 +236,7 @@ async fn watch(
         settings.command_timeout,
         schedule.events.clone(),
     ));
-    let mut unrest = engine.clone().incarnation_changed();
+    let mut incarnation_changed = engine.clone().incarnation_changed();
     loop {
         let due = schedule.take_due().into_iter();
         let mut to_check = RenewalBatch(due.map(|hold| (hold.clone(), hold.terms.lease)).collect());
@@ -253,7 +253,7 @@ async fn watch(
         let limit = settings.command_timeout;
         for shard in shards {
             let (large, small): (Vec<_>, Vec<_>) = batches(shard, size).partition(is_large);
-            // Each small batch by itself, the large ones in one queue.
+            // Small batches are sent independently, large ones one after the other.
             let queues = small.into_iter().map(|batch| vec![batch]);
             for queue in queues.chain((!large.is_empty()).then_some(large)) {
                 let renewal = renew_in_turn(engine.clone(), clock.clone(), queue, limit);
@@ -264,14 +264,14 @@ async fn watch(
             return;
         };
         tokio::select! {
-            // Who holds nothing need not know.
-            () = &mut unrest, if !schedule.is_empty() => {
+            // A client that holds nothing need not know.
+            () = &mut incarnation_changed, if !schedule.is_empty() => {
                 schedule.suspect_all();
-                unrest = engine.clone().incarnation_changed();
+                incarnation_changed = engine.clone().incarnation_changed();
             }
             () = clock.sleep_until(next) => {}
             () = schedule.wake_earlier.notified() => {}
-            // A batch that has panicked has put its holds at risk, and they are in the agenda.
+            // A batch that has panicked has put its holds at risk, and they are in the schedule.
             Some(ended) = renewals.join_next() => if let Err(ended) = ended && ended.is_panic() {
                 Panicked::from_payload(ended.into_panic()).report("renewal", &schedule.events);
             },
@@ -280,7 +280,7 @@ async fn watch(
     }
 }
 
-/// Those that are to be renewed, for each part of the store: one that does not answer costs those elsewhere nothing.
+/// Groups renewals by shard of the store: a shard that does not reply costs the holds on the others nothing.
 fn group_by_shard(
     engine: &dyn Engine,
     due_renewals: &VecDeque<DueRenewal>,
@@ -296,7 +296,7 @@ fn group_by_shard(
     shards.into_values().collect()
 }
 
-/// Renewals that travel in one call: up to `size` of them, and no more work than a server may be kept busy with.
+/// Splits renewals into one batch per call: up to `size` of them, and no more work than a server may be kept busy with.
 fn batches(due_renewals: Vec<DueRenewal>, size: usize) -> impl Iterator<Item = RenewalBatch> {
     let mut batches: Vec<RenewalBatch> = Vec::new();
     let mut room = 0;
@@ -316,26 +316,27 @@ fn batches(due_renewals: Vec<DueRenewal>, size: usize) -> impl Iterator<Item = R
     batches.into_iter()
 }
 
-/// Whether one of the batch's renewals alone keeps a server busy for a moment. Such a batch has only one.
+/// Returns whether one of the batch's renewals alone keeps a server busy for a moment. Such a batch has only one.
 fn is_large(batch: &RenewalBatch) -> bool {
     batch.0.iter().any(|(hold, _)| work(hold) >= MAX_WORK)
 }
 
-/// What it takes a server to renew a hold, roughly in commands: each hold of a reader has a key of its own, and each permit an
-/// entry.
+/// Returns a server's work for the renewal of a hold, roughly in commands: each hold of a reader has a key of its own,
+/// and each permit an entry.
 fn work(hold: &Hold) -> usize {
     let commands = match hold.subject.kind {
-        // It is asked for, and renewed; the rest is the lock's own.
+        // Each of the reader's keys is read and renewed; the rest is for the lock itself.
         Kind::Read => 4 + 2 * hold.count(),
-        // The permits whose lease is over are taken back first.
+        // Permits with an expired lease are reclaimed first.
         Kind::Semaphore => 18 + permit_count(hold.owner),
         _ => 5,
     };
     commands.try_into().unwrap_or(usize::MAX)
 }
 
-/// Renews batches, each sent after the answer to the one before, so that the server serves other clients between them. If the
-/// store does not answer one, the renewals behind it count as failed, too: their holders are notified now and not in turn.
+/// Renews batches, each sent after the reply to the one before, so that the server serves other clients between them.
+/// If the store does not reply to one, the renewals behind it count as failed, too: their holders are notified now and
+/// not in turn.
 async fn renew_in_turn(
     engine: Arc<dyn Engine>,
     clock: Clock,
@@ -353,7 +354,7 @@ async fn renew_in_turn(
     }
 }
 
-/// Renews one batch and gives the holds what they are told. Returns whether the store has answered in time.
+/// Renews one batch and applies the replies to its holds. Returns whether the store has replied in time.
 async fn renew(
     engine: Arc<dyn Engine>,
     clock: Clock,
@@ -368,7 +369,7 @@ async fn renew(
         })
     });
     let requests = requests.collect();
-    // A third of the shortest lease is when the next try is due.
+    // The next attempt is due after a third of the shortest lease.
     let leases = batch.0.iter().map(|(_, lease)| *lease);
     let shortest = leases.filter(|lease| *lease != PROBE).min();
     let shortest = shortest.map(|lease| lease / 3);

@@ -1,11 +1,12 @@
-//! The clock that counts from the start of this machine, and which start that was.
+//! The clock that counts from the machine's start (boot), and the identity of that boot.
 
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use crate::protocol::Moment;
 
-/// The time since the machine started, counted on while it sleeps, the same for all its processes.
+/// Returns the time since the machine started. The clock goes on while the machine sleeps, and is
+/// the same for all its processes.
 #[cfg(target_os = "linux")]
 pub fn time() -> Moment {
     use std::time::Duration;
@@ -18,19 +19,19 @@ pub fn time() -> Moment {
     Moment::at(Duration::new(seconds, nanos))
 }
 
-/// The clock that the leases in a file end by: [`time`], unless a test gives another.
+/// The clock of the leases in a file: [`time`], unless a test sets another.
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
 #[derive(Clone)]
 pub struct BootClock(Arc<dyn Fn() -> Moment + Send + Sync>);
 
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
 impl BootClock {
-    /// A clock that shows what `now` returns.
+    /// Creates a clock that shows what `now` returns.
     pub fn new(now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// The time.
+    /// Returns the current time.
     pub fn now(&self) -> Moment {
         (self.0)()
     }
@@ -50,11 +51,11 @@ impl fmt::Debug for BootClock {
     }
 }
 
-/// Which start of which machine a moment belongs to, and by which clock it was read.
+/// Identifies the boot that a moment belongs to, and the clock that it was read from.
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Boot {
-    /// The kernel's name for this start of the machine.
+    /// The kernel's id of this boot.
     pub id: String,
     /// How far [`time`] is ahead of the machine's own clock: a container may have a time namespace with an offset. Two
     /// processes of one boot can compare their moments exactly if this is equal.
@@ -63,11 +64,11 @@ pub struct Boot {
 
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
 impl Boot {
-    /// The one that this process runs in.
+    /// Returns the boot that this process runs in.
     ///
     /// # Errors
     ///
-    /// If the kernel does not say, or says it of the children's clock alone.
+    /// If the kernel does not report it, or reports it for the children's clock alone.
     pub fn current() -> std::io::Result<Self> {
         let namespace = |name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
         check_time_namespace(namespace("time"), namespace("time_for_children"))?;
@@ -85,8 +86,9 @@ impl Boot {
     }
 }
 
-/// Refuses a process whose children get another clock: the kernel lists the offsets of the children's time namespace, and
-/// nowhere those of the process itself. A kernel without time namespaces has neither.
+/// Refuses a process whose children get another clock: the kernel lists the offsets of the
+/// children's time namespace, but nowhere those of the process itself. A kernel without time
+/// namespaces has neither.
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
 fn check_time_namespace(own: Option<PathBuf>, children: Option<PathBuf>) -> std::io::Result<()> {
     if own == children {
@@ -97,10 +99,11 @@ fn check_time_namespace(own: Option<PathBuf>, children: Option<PathBuf>) -> std:
     Err(std::io::Error::other(why))
 }
 
-/// The offset of the clock that counts from the start, of the two that the kernel lists.
+/// Returns the offset of the boottime clock, one of the two that the kernel lists.
 ///
-/// By offset, not by the namespace's inode: a restarted container has a new namespace with the same clock, and the
-/// inode of one that has ended may be used again.
+/// The clock is identified by its offset, not by the namespace's inode: a restarted container has a
+/// new namespace with the same clock, and the inode of a namespace that has ended may be used
+/// again.
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
 fn boottime_offset(offsets: &str) -> String {
     let fields = offsets.lines().map(|line| line.split_whitespace());

@@ -1,4 +1,4 @@
-//! What a store tells a watch.
+//! The feed of changes to locks that a store delivers to a watch.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,54 +8,56 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{BoxFuture, StoreError, StoreErrorKind, Subscriber, Subscription};
 use crate::protocol::change::HoldChange;
 
-/// How many notices are kept for a watch that does not read them.
+/// How many items are kept for a watch that does not read them.
 const CAPACITY: usize = 8192;
 
-/// What a store tells a watch.
+/// One item of a change feed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum FeedItem {
     /// A hold of the lock with this name may have ended; the store does not say whose.
     MaybeReleased(String),
-    /// Something may have been missed: look at everything.
+    /// Items may have been missed: a scan is needed.
     Lagged,
-    /// Something became of a hold.
+    /// A hold has changed.
     HoldChange(HoldChange),
 }
 
-/// Hears what happens to locks until it is dropped.
+/// A feed of changes to locks, which ends when it is dropped.
 ///
-/// What it tells of one lock comes in the order in which it happened.
+/// The items about one lock come in the order in which they happened.
 pub struct ChangeFeed {
     subscription: Subscription,
     source: Box<dyn FeedSource>,
-    /// How far the source was read.
+    /// The position up to which the source was read.
     cursor: i64,
-    /// Perhaps there is more than was read.
+    /// Whether the source may have more than was read.
     has_unread: bool,
     items: VecDeque<FeedItem>,
 }
 
-/// Where a store keeps what it has to tell.
+/// The source of a feed's items, where a store keeps them.
 pub trait FeedSource: Send + Sync {
-    /// Whether it tells all that clients do: then only leases run out in silence.
+    /// Reports whether every action of a client is in the source: then only the expiry of a lease
+    /// is not.
     fn is_complete(&self) -> bool;
 
-    /// What has come behind the cursor. With `all`, nothing is missing that happened before this was asked. Dropped, it
-    /// has read nothing. A failure ends it.
+    /// Reads the items behind the cursor. With `all`, every item is included that existed before
+    /// the call. A dropped call has read nothing. An error ends the feed.
     fn read(&self, cursor: i64, all: bool) -> BoxFuture<Result<FeedBatch, StoreError>>;
 }
 
-/// What was read at once.
+/// The result of one read.
 #[derive(Debug)]
 pub struct FeedBatch {
-    /// What has happened.
+    /// The items.
     pub items: Vec<FeedItem>,
-    /// Where to read on.
+    /// The position to read on from.
     pub cursor: i64,
 }
 
 impl ChangeFeed {
-    /// Tells what is read from a `source` behind the `cursor`, whenever the listener hears that there is something.
+    /// Creates a feed that reads a `source` behind the `cursor` whenever the subscription is
+    /// notified.
     pub fn new(subscription: Subscription, source: impl FeedSource + 'static, cursor: i64) -> Self {
         Self {
             subscription,
@@ -66,12 +68,13 @@ impl ChangeFeed {
         }
     }
 
-    /// Whether it tells all that clients do: then only leases run out in silence.
+    /// Reports whether every action of a client is in the feed: then only the expiry of a lease is
+    /// not.
     pub fn is_complete(&self) -> bool {
         self.source.is_complete()
     }
 
-    /// The next thing that happens; none if nothing can be heard here any more. May be dropped at any await: nothing is
+    /// Returns the next item; `None` if the feed has ended. May be dropped at any await: no item is
     /// lost.
     pub async fn next(&mut self) -> Option<FeedItem> {
         loop {
@@ -86,12 +89,12 @@ impl ChangeFeed {
         }
     }
 
-    /// What was read already, without waiting for more.
+    /// Returns an item that was read already, without waiting for more.
     pub fn try_next(&mut self) -> Option<FeedItem> {
         self.items.pop_front()
     }
 
-    /// All that has happened until now; none if nothing can be heard here any more. May be dropped at any await, as
+    /// Returns all items up to now; `None` if the feed has ended. May be dropped at any await, as
     /// [`next`](Self::next).
     pub async fn drain(&mut self) -> Option<VecDeque<FeedItem>> {
         self.read(true).await.ok()?;
@@ -101,7 +104,8 @@ impl ChangeFeed {
     async fn read(&mut self, all: bool) -> Result<(), StoreError> {
         let batch = self.source.read(self.cursor, all).await?;
         self.cursor = batch.cursor;
-        // The listener keeps what it was told during the read: the next call reads again.
+        // The subscription keeps a notification that arrived during the read: the next call reads
+        // again.
         self.has_unread = false;
         self.items.extend(batch.items);
         Ok(())
@@ -117,7 +121,7 @@ impl fmt::Debug for ChangeFeed {
     }
 }
 
-/// Keeps notices until they are read, for stores that keep them nowhere else.
+/// Keeps items until they are read, for stores that keep them nowhere else.
 #[derive(Debug)]
 pub struct FeedBuffer {
     subscriber: Arc<Subscriber>,
@@ -126,7 +130,7 @@ pub struct FeedBuffer {
 }
 
 impl FeedBuffer {
-    /// An empty one, whose reader has this ear.
+    /// Creates an empty buffer whose reader has this subscriber.
     pub fn new(subscriber: Arc<Subscriber>) -> Self {
         Self {
             subscriber,
@@ -135,7 +139,7 @@ impl FeedBuffer {
         }
     }
 
-    /// Something has happened.
+    /// Adds an item.
     pub fn push(&self, item: FeedItem) {
         let mut waiting = self.lock();
         if waiting.len() >= CAPACITY {
@@ -147,13 +151,13 @@ impl FeedBuffer {
         self.subscriber.notify();
     }
 
-    /// Nothing comes any more.
+    /// Ends the feed: no item comes any more.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.subscriber.notify();
     }
 
-    /// All that was put there.
+    /// Takes all items out.
     pub fn take(&self) -> Result<FeedBatch, StoreError> {
         if self.closed.load(Ordering::Acquire) {
             let why = "nothing can be heard any more";

@@ -1,6 +1,6 @@
-//! What an operator should know about a store.
+//! The diagnostics of a store, for its operator.
 
-/// One thing that was looked at, and whether it is as locks need it.
+/// One thing that was examined, and whether it is as locks need it.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -17,13 +17,13 @@
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Diagnostic {
-    /// What was looked at, in a word or two.
+    /// The thing that was examined, in a word or two.
     pub subject: String,
-    /// Whether it is as it should be.
+    /// Whether it is as locks need it.
     pub severity: Severity,
-    /// What was found.
+    /// The result.
     pub found: String,
-    /// What to do about it.
+    /// The advice to the operator, if there is any.
     pub advice: Option<String>,
 }
 
@@ -31,16 +31,16 @@ pub struct Diagnostic {
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Severity {
-    /// As it should be.
+    /// It is as it should be.
     Ok,
-    /// Locks work, but may be forgotten or harder to look at; or nobody can tell.
+    /// Locks work, but may be forgotten or are harder to examine; or it cannot be found out.
     Warn,
     /// Locks do not work, or may be granted twice.
     Fail,
 }
 
 impl Diagnostic {
-    /// Something that is as it should be.
+    /// Creates a diagnostic of something that is as it should be.
     pub(crate) fn ok(subject: &str, found: impl Into<String>) -> Self {
         Self {
             subject: subject.to_owned(),
@@ -50,7 +50,7 @@ impl Diagnostic {
         }
     }
 
-    /// Something one should know of.
+    /// Creates a diagnostic of something that the operator should know of.
     pub(crate) fn warn(subject: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warn,
@@ -59,7 +59,7 @@ impl Diagnostic {
         }
     }
 
-    /// Something that has to be put right.
+    /// Creates a diagnostic of something that has to be corrected.
     pub(crate) fn fail(subject: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             severity: Severity::Fail,

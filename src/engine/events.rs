@@ -1,8 +1,9 @@
 //! Events of background work, emitted where a subscriber that blocks or panics harms nothing else.
 //!
-//! A `tracing` subscriber is the application's code: it may wait for a full pipe, or panic because its pipe is closed.
-//! So no task that keeps leases alive calls it, and no thread that carries out blocking calls. An event is a closure in a bounded queue; a thread that exists only while
-//! there are events calls the closures one after the other.
+//! A `tracing` subscriber is the application's code: it may wait for a full pipe, or panic because
+//! its pipe is closed. So no task that keeps leases alive calls it, and no thread that executes
+//! blocking calls. An event is a closure in a bounded queue; a thread that exists only while there
+//! are events calls the closures one after the other.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,18 +26,19 @@ const CAPACITY: usize = 1024;
 /// How long the thread waits for another event before it ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where one client emits the events of its background tasks. Clones emit to the same place.
+/// The emitter of the events of one client's background tasks, shared by its clones.
 #[derive(Clone, Debug, Default)]
 pub struct Events(Option<Arc<EmitterHandle>>);
 
-/// Ends the thread with the last clone of [`Events`].
+/// Ends the emitter's thread with the last clone of [`Events`].
 #[derive(Debug)]
 struct EmitterHandle(Arc<Emitter>);
 
 type EmitFn = Box<dyn FnOnce() + Send>;
 
 struct Emitter {
-    /// The subscriber that was current when the client connected; `None` for the global default of the time of the event.
+    /// The subscriber that was current when the client connected; `None` for the global default at
+    /// the time of the event.
     dispatch: Option<Dispatch>,
     fork_detector: ForkDetector,
     queue: Mutex<EmitQueue>,
@@ -47,7 +49,7 @@ struct Emitter {
 #[derive(Default)]
 struct EmitQueue {
     events: VecDeque<EmitFn>,
-    /// Events that found the queue full since one was last emitted.
+    /// The number of events that found the queue full since an event was last emitted.
     dropped: u64,
     /// Whether the thread exists, and whether it is calling the subscriber.
     running: bool,
@@ -56,16 +58,17 @@ struct EmitQueue {
 }
 
 impl Events {
-    /// Emits in the caller's thread: for a store whose clock may be paused, and whose background work shares the
-    /// caller's runtime.
+    /// Creates an emitter in the caller's thread: for a store whose clock may be paused, and whose
+    /// background work shares the caller's runtime.
     pub const fn inline() -> Self {
         Self(None)
     }
 
-    /// Emits from a thread of its own, to the subscriber that is current here and now.
+    /// Creates an emitter with a thread of its own, for the subscriber that is current here and
+    /// now.
     pub fn queued() -> Self {
         let dispatch = dispatcher::get_default(Clone::clone);
-        // A subscriber that is installed later than this is used as well.
+        // A subscriber that is installed later is used as well.
         let dispatch = Some(dispatch).filter(|dispatch| !dispatch.is::<NoSubscriber>());
         Self(Some(Arc::new(EmitterHandle(Arc::new(Emitter {
             dispatch,
@@ -76,10 +79,11 @@ impl Events {
         })))))
     }
 
-    /// Has `event`, which is to emit one event of this level, called. Never blocks on a subscriber, never panics.
+    /// Runs `event`, which is to emit one event of this level. Never panics, and never blocks on
+    /// the subscriber of a queued emitter.
     pub fn emit(&self, level: Level, event: impl FnOnce() + Send + 'static) {
-        // Whether the subscriber wants the event is decided by the subscriber's code; but most programs want no events of
-        // low levels at all, which these two know without it.
+        // Only the subscriber's own code knows whether it wants the event; but most programs want
+        // no events of low levels at all, and these two checks find that out without calling it.
         let wanted = match dispatcher::has_been_set() {
             true => level <= LevelFilter::current(),
             false => level <= Level::INFO,
@@ -91,8 +95,8 @@ impl Events {
         }
     }
 
-    /// Where a call emits its events: here, among the spans of its caller (`None`), or in the queue, where a thread of the library's
-    /// carries it out.
+    /// Returns where a call emits its events: `None` for here, among the spans of its caller, or
+    /// the queue, if a thread of the library executes the call.
     pub fn deferred_in_call(&self) -> Option<&Self> {
         is_protected().then_some(self)
     }
@@ -124,7 +128,7 @@ impl EmitQueue {
 impl Emitter {
     #[expect(clippy::disallowed_methods, reason = "the emitter's own thread")]
     fn push(self: &Arc<Self>, event: EmitFn) {
-        // The thread is not in a forked child, and its lock may be held for ever there.
+        // A forked child does not have the thread, and the lock may be held for ever there.
         if self.fork_detector.has_forked() {
             return;
         }
@@ -142,7 +146,7 @@ impl Emitter {
         let thread = std::thread::Builder::new().name("distlock-events".into());
         match thread.spawn(move || emitter.run()) {
             Ok(_) => queue.running = true,
-            // The next event tries again.
+            // The next event tries again to start the thread.
             Err(_) => {
                 queue.events.pop_back();
                 queue.dropped += 1;
@@ -205,7 +209,8 @@ impl fmt::Debug for Emitter {
     }
 }
 
-/// Emits an event of a call, see [`Events::deferred_in_call`]. The values are evaluated only if the event is wanted, or goes into the queue.
+/// Emits an event of a call, see [`Events::deferred_in_call`]. The values are evaluated only if the
+/// event is wanted, or is queued.
 macro_rules! emit_in_call {
     ($events:expr, $level:ident, { $($field:ident: $value:expr),+ $(,)? }, $message:literal) => {
         match $events.deferred_in_call() {
@@ -221,10 +226,10 @@ macro_rules! emit_in_call {
 }
 pub(crate) use emit_in_call;
 
-/// Calls the subscriber's code; its panics end here.
+/// Calls the subscriber's code and catches its panics.
 fn call_subscriber(event: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(event)) {
-        // What was thrown may panic again when it is dropped.
+        // The payload of the panic may panic again when it is dropped.
         std::mem::forget(panic);
     }
 }

@@ -1,8 +1,8 @@
-//! Which process this is: connections and leases are not a forked child's.
+//! Detects a fork: connections and leases do not belong to a forked child.
 
 use std::process;
 
-/// The process that made this.
+/// The process that created this value.
 #[derive(Debug)]
 pub struct ForkDetector {
     guard: Option<forkguard::Guard>,
@@ -10,19 +10,19 @@ pub struct ForkDetector {
 }
 
 impl ForkDetector {
-    /// This one.
+    /// Creates a detector for the current process.
     pub fn current() -> Self {
         Self {
-            // Without room for a handler of forks, the id is asked for each time.
+            // If no handler of forks can be registered, the process id is read each time.
             guard: forkguard::Guard::try_new().ok(),
             id: process::id(),
         }
     }
 
-    /// Whether the caller is another, forked from it.
+    /// Reports whether the caller is another process, forked from this one.
     pub fn has_forked(&self) -> bool {
         match &self.guard {
-            // A copy: the guard itself would say so once only.
+            // A clone, because a guard reports a fork only once.
             Some(guard) => guard.clone().detected_fork(),
             None => process::id() != self.id,
         }

@@ -1,7 +1,7 @@
-//! Patterns for names, the same on every store.
+//! Glob patterns for names, the same on every store.
 
-/// Whether a name matches: `*` stands for any characters, `?` for one, and `\` takes the one behind it
-/// as it is.
+/// Reports whether a name matches: `*` stands for any characters, `?` for one, and `\` quotes the
+/// character behind it.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();

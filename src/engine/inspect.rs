@@ -1,11 +1,12 @@
-//! What is held under a name, for stores that answer for one kind of lock at a time.
+//! Inspects a lock of any kind, on stores whose requests are about one kind at a time.
 
 use std::sync::Arc;
 
 use super::{Engine, StoreError, StoreErrorKind};
 use crate::protocol::{Action, Kind, LockSnapshot, Reply, Subject};
 
-/// The kinds that tell all locks apart. The fenced one reports tokens and waiters of every exclusive lock.
+/// The kinds that together tell all locks apart. The fenced kind reports tokens and waiters of
+/// every exclusive lock.
 const KINDS: [Kind; 5] = [
     Kind::Fenced,
     Kind::Write,
@@ -14,7 +15,7 @@ const KINDS: [Kind; 5] = [
     Kind::Simple,
 ];
 
-/// Asks for each kind until one fits.
+/// Sends an inspection for each kind until one fits.
 pub(super) async fn inspect_each_kind<E: Engine + ?Sized>(
     engine: Arc<E>,
     name: Arc<str>,
@@ -23,7 +24,8 @@ pub(super) async fn inspect_each_kind<E: Engine + ?Sized>(
     for kind in KINDS {
         let request = Subject::new(kind, name.clone()).request(Action::Inspect);
         match engine.call(request).await {
-            // A number may be anything; also a semaphore without permits that are out.
+            // A stored number may belong to any kind, also to a semaphore without permits that are
+            // out.
             Ok(Reply::Inspected(None)) if kind == Kind::Semaphore => free = true,
             Ok(Reply::Inspected(None)) => return Ok(None),
             Ok(Reply::Inspected(Some(holding))) => {
@@ -50,7 +52,7 @@ pub(super) async fn inspect_each_kind<E: Engine + ?Sized>(
     }
 }
 
-/// What this holding is, of all kinds that have the same shape.
+/// Returns the kind that a snapshot shows, among the kinds with the same form of state.
 pub(super) const fn kind_of(kind: Kind, holding: &LockSnapshot) -> Kind {
     match kind {
         Kind::Fenced if !holding.waiting.is_empty() => Kind::Fair,

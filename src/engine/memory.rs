@@ -1,7 +1,7 @@
 //! Locks in this process's memory: for tests, and for programs that need no store.
 //!
-//! One mutex over the states; the rules are `protocol/`'s own. Time is tokio's, so that a test may
-//! pause it.
+//! One mutex protects the states; the rules are those of `protocol/`. The clock is tokio's, so that
+//! a test may pause it.
 
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,21 +23,23 @@ use crate::protocol::{Channel, FencingToken, Moment, Reply, Request};
 
 mod watchers;
 
-/// The states are swept of what has expired each time they have doubled since the last sweep.
+/// The least number of states that is swept. Expired states are removed each time the number has
+/// doubled since the last sweep.
 const MIN_SWEEP: usize = 64;
 
-/// Reads the time the states live by.
+/// Reads the clock of the leases.
 pub type Now = Arc<dyn Fn() -> Moment + Send + Sync>;
 
 /// One client's view of a store in memory.
 pub struct Memory {
     shared: Arc<MemoryStore>,
     prefix: Arc<str>,
-    /// The client's clock is the store's: what it has just read need not be read again.
+    /// Whether the client's clock is the store's: a time that it has just read need not be read
+    /// again.
     same_clock: bool,
 }
 
-/// A store in memory, for as many clients as like.
+/// A store in memory, for any number of clients.
 pub struct MemoryStore {
     now: Now,
     store: Mutex<MemoryState>,
@@ -46,7 +48,7 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct MemoryState {
     states: HashMap<Arc<str>, State>,
-    /// Who waits in line for a fair lock.
+    /// The queues of waiters.
     queues: HashMap<Arc<str>, MemoryQueue>,
     sweep_at: usize,
     subscribers: SubscriberMap<Channel>,
@@ -56,13 +58,14 @@ struct MemoryState {
 }
 
 impl Memory {
-    /// An empty store of its own.
+    /// Creates an empty store of its own.
     #[cfg(feature = "internals")]
     pub fn new(now: Now) -> Self {
         Self::of(Arc::new(MemoryStore::new(now)), "".into(), false)
     }
 
-    /// A view of a store, with `prefix` before every name, for a client that may have the `same_clock`.
+    /// Creates a view of a store, with `prefix` before every name, for a client that may have the
+    /// `same_clock`.
     pub const fn of(shared: Arc<MemoryStore>, prefix: Arc<str>, same_clock: bool) -> Self {
         Self {
             shared,
@@ -87,7 +90,7 @@ impl Memory {
     }
 
     fn store(&self) -> MutexGuard<'_, MemoryState> {
-        // No code of a user's runs under this lock, so a poisoned one is whole.
+        // No user code runs under this lock, so the state behind a poisoned mutex is consistent.
         self.shared
             .store
             .lock()
@@ -103,7 +106,7 @@ impl Memory {
         reply
     }
 
-    /// Carries out one request; says who is to hear of it.
+    /// Executes one request; returns the reply and the subscribers to notify.
     fn apply_in(
         &self,
         store: &mut MemoryState,
@@ -182,7 +185,7 @@ impl Engine for Memory {
     }
 
     fn namespace_id(&self) -> String {
-        // Another process has others.
+        // Another process has other stores.
         format!("memory:{:p}/{}", Arc::as_ptr(&self.shared), self.prefix)
     }
 
@@ -276,7 +279,7 @@ impl std::fmt::Debug for Memory {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(now: Now) -> Self {
         Self {
             now,
@@ -296,7 +299,7 @@ impl MemoryState {
         u32::try_from(self.subscribers.of_channel(channel).len()).unwrap_or(u32::MAX)
     }
 
-    /// Tells watchers of leases that have run out, before those are forgotten.
+    /// Notifies watchers of expired leases before these are removed.
     fn notify_expired(&mut self, now: Moment) {
         if self.watchers.is_empty() {
             return;
@@ -310,7 +313,7 @@ impl MemoryState {
         }
     }
 
-    /// Forgets expired holds, which nobody may ever ask for again.
+    /// Removes expired holds, which no request may ever name again.
     fn sweep(&mut self, now: Moment) {
         if self.states.len() >= self.sweep_at.max(MIN_SWEEP) {
             self.notify_expired(now);

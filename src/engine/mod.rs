@@ -1,7 +1,7 @@
-//! What remembers: the stores behind one narrow trait.
+//! Engines: the stores behind one narrow trait.
 //!
-//! An engine turns a [`Request`] into a [`Reply`], atomically, and passes on the news of a release.
-//! It decides nothing else. Engines lean on `protocol/` and on nothing above it.
+//! An engine turns a [`Request`] into a [`Reply`], atomically, and delivers the notification of a
+//! release. It decides nothing else. Engines depend on `protocol/` and on nothing above it.
 
 #![cfg_attr(
     not(feature = "internals"),
@@ -55,58 +55,60 @@ pub mod waker_executor;
 #[cfg(feature = "simulation")]
 pub(crate) use crate::simulation::in_process;
 
-/// Only a simulated process can be stopped.
+/// Returns the future unchanged: only a simulated process can be stopped.
 #[cfg(not(feature = "simulation"))]
 pub(crate) const fn in_process<F>(future: F) -> F {
     future
 }
 
-/// A store.
+/// A store as the driver sees it.
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
-    /// Carries out one request for a caller who is waiting.
+    /// Executes one request for a caller that waits for the reply.
     fn call(&self, request: Request) -> BoxFuture<Result<Reply, StoreError>>;
 
-    /// Carries out requests nobody is waiting for (renewals, releases of dropped guards), on a
-    /// connection of their own, each with its own answer in the same order.
+    /// Executes requests that no caller waits for (renewals, releases of dropped guards), on a
+    /// connection of their own. Returns a reply for each request, in the same order.
     fn call_background(
         self: Arc<Self>,
         requests: Vec<Request>,
     ) -> BoxFuture<Vec<Result<Reply, StoreError>>>;
 
-    /// How many renewals take it no longer than one. More in one call may not be answered in time, and then none is.
+    /// Returns how many renewals in one call take no longer than one. With more, the replies may
+    /// not arrive in time, and then none of them does.
     fn max_renewals_per_call(&self) -> usize {
         usize::MAX
     }
 
-    /// Which part of the store a name belongs to. Each may be slow or gone by itself, so what is asked of one is not to wait
-    /// for another.
+    /// Returns the shard of the store that a name belongs to. Each shard may be slow or unavailable
+    /// by itself, so a request to one must not wait for another.
     fn shard(&self, _name: &str) -> usize {
         0
     }
 
-    /// Which locks its names stand for: the same text for all clients that mean the same ones, as far as that can be
-    /// known. No secrets.
+    /// Identifies the lock namespace (server, database, prefix): equal for all clients whose equal
+    /// names mean the same lock, as far as that can be known. Contains no secrets.
     fn namespace_id(&self) -> String;
 
-    /// Which server it is, as far as that can be known: two places may be one server's. No secrets.
+    /// Identifies the server, as far as that can be known: two namespaces may be on one server.
+    /// Contains no secrets.
     fn server_id(&self) -> String {
         self.namespace_id()
     }
 
-    /// For how long the store has certainly remembered what it granted; `None` if it does not forget when it ends. Makes a
-    /// connection if there is none.
+    /// Returns for how long the store has certainly remembered its grants; `None` if it does not
+    /// forget them when it ends. Connects if there is no connection.
     fn uptime(self: Arc<Self>) -> BoxFuture<Result<Option<Uptime>, StoreError>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Resolves when the store may have forgotten what it granted: it has restarted, or another has taken its place. Stays
-    /// connected to it meanwhile, so that this is noticed at once.
+    /// Resolves when the store may have forgotten its grants: it has restarted or failed over.
+    /// Stays connected meanwhile, so that this is noticed at once.
     fn incarnation_changed(self: Arc<Self>) -> BoxFuture<()> {
         Box::pin(std::future::pending())
     }
 
-    /// The answer, where the store can give it on the spot without any I/O: always, or never. `now` is
-    /// the caller's clock.
+    /// Returns the reply, if the engine computes replies at once and without any I/O: always, or
+    /// never. `now` is the caller's clock.
     fn call_now(
         &self,
         _request: &Request,
@@ -115,15 +117,15 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Starts listening for releases; resolves once none can be missed any more.
+    /// Subscribes to releases; resolves once no notification can be missed any more.
     fn subscribe(self: Arc<Self>, channel: Channel) -> BoxFuture<Result<Subscription, StoreError>>;
 
-    /// Hears what happens to the locks whose names match a glob pattern, without a prefix; resolves once nothing can be
-    /// missed any more.
+    /// Subscribes to changes of the locks whose names, without the prefix, match a glob pattern;
+    /// resolves once no change can be missed any more.
     fn monitor(self: Arc<Self>, pattern: String) -> BoxFuture<Result<ChangeFeed, StoreError>>;
 
-    /// What is held under names that match a glob pattern, without a prefix; some of it at a time, and
-    /// perhaps twice. Begins at 0.
+    /// Returns a part of the locks that are held under names that, without the prefix, match a glob
+    /// pattern. A lock may be returned twice. The first part begins at 0.
     fn scan(self: Arc<Self>, pattern: String, from: u64) -> BoxFuture<Result<Page, StoreError>>;
 
     /// Reports the holders of the lock with this name and its kind; `None` if it is free. Only reads.
@@ -134,7 +136,8 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         Box::pin(inspect::inspect_each_kind(self, name))
     }
 
-    /// Tells other clients, for `ttl`, what the client with this uuid calls itself; `None` takes it back.
+    /// Publishes the label of the client with this uuid to other clients, for `ttl`; `None` removes
+    /// it.
     fn set_label(
         self: Arc<Self>,
         client: Arc<str>,
@@ -142,49 +145,54 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
         ttl: Duration,
     ) -> BoxFuture<Result<(), StoreError>>;
 
-    /// What the clients with these uuids call themselves.
+    /// Returns the labels of the clients with these uuids.
     fn labels(
         self: Arc<Self>,
         clients: Vec<String>,
     ) -> BoxFuture<Result<Vec<Option<String>>, StoreError>>;
 
-    /// The client is closed, and has given back what it could: nothing will be asked any more.
+    /// Closes the engine: its client is closed and has released what it could, and sends no further
+    /// requests.
     fn close(self: Arc<Self>) -> BoxFuture<()> {
         Box::pin(async {})
     }
 
-    /// What an operator should know about the store: whether it is fit for locks, and what to do. Only reads, unless a `probe`
-    /// is asked for: then a lock that nobody else has the name of is acquired and released.
+    /// Reports what an operator should know about the store: whether it is fit for locks, and what
+    /// to do. Only reads, unless a `probe` is asked for: then a lock with a unique name is acquired
+    /// and released.
     fn diagnose(self: Arc<Self>, probe: bool) -> BoxFuture<Result<Vec<Diagnostic>, StoreError>>;
 }
 
-/// What is known of a store that may forget everything when it restarts.
+/// The uptime of a store that may forget everything when it restarts.
 #[derive(Clone, Copy, Debug)]
 pub struct Uptime {
-    /// It has not restarted for this long, perhaps for longer.
+    /// The store has not restarted for this long, perhaps for longer.
     pub at_least: Duration,
-    /// By which connection that is known. What is answered over the same one comes from the same start: where this is the
-    /// same before and after a call, the call was.
+    /// The connection by which the uptime is known. Replies over one connection come from the same
+    /// start of the store: if this number is the same before and after a call, so does the reply to
+    /// that call.
     pub connection: u64,
 }
 
 /// A boxed future: the trait is used as `dyn Engine`.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A part of what was looked for.
+/// A part of the results of a scan.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// What was found.
+    /// The locks that were found.
     pub found: Vec<Subject>,
-    /// Where to go on; none at the end.
+    /// Where the next part begins; `None` at the end.
     pub next: Option<u64>,
-    /// About how many keys the store has examined for this, where it does not know the names of its locks.
+    /// About how many keys the store has examined for this part, if it does not know the names of
+    /// its locks.
     pub scanned: u64,
 }
 
-/// Hears of releases until it is dropped.
+/// A subscription to releases, which ends when it is dropped.
 ///
-/// One message wakes one [`Subscription::notified`]; one that nobody awaits is kept for the next.
+/// One notification wakes one [`Subscription::notified`]; a notification that no task awaits is
+/// kept for the next call.
 pub struct Subscription {
     subscriber: Arc<Subscriber>,
     stop: Option<Box<dyn FnOnce() + Send + Sync>>,
@@ -199,7 +207,7 @@ pub struct Subscriber {
 }
 
 impl Subscription {
-    /// A listener that calls `stop` when it goes.
+    /// Creates a subscription that calls `stop` when it is dropped.
     pub fn new(subscriber: Arc<Subscriber>, stop: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self {
             subscriber,
@@ -207,36 +215,37 @@ impl Subscription {
         }
     }
 
-    /// Resolves at the next message, or when one may have been missed.
+    /// Resolves at the next notification, or when one may have been missed.
     pub async fn notified(&self) {
         self.subscriber.notification.notified().await;
     }
 
-    /// Whether it is of no use any more.
+    /// Reports whether the subscription is closed: it gets no notification any more.
     pub fn is_closed(&self) -> bool {
         self.subscriber.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether the store counts us among those who listen.
+    /// Reports whether the store counts this client among the subscribers.
     pub fn is_live(&self) -> bool {
         !self.subscriber.disconnected.load(Ordering::Relaxed)
     }
 }
 
 impl Subscriber {
-    /// Nothing will be heard here any more; whoever listens has to begin anew, and hears why not.
+    /// Closes the subscription: no notification can arrive any more. Its waiter is woken, has to
+    /// subscribe anew, and then learns why that is not possible.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.set_disconnected(true);
         self.notify();
     }
 
-    /// Passes a message on.
+    /// Passes a notification on.
     pub fn notify(&self) {
         self.notification.notify_one();
     }
 
-    /// Notes whether messages can arrive at all.
+    /// Records whether notifications can arrive at all.
     pub fn set_disconnected(&self, disconnected: bool) {
         self.disconnected.store(disconnected, Ordering::Relaxed);
     }
@@ -258,51 +267,52 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Why a store gave no [`Reply`].
+/// The error of a request for which a store gave no [`Reply`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoreError {
-    /// What kind of trouble.
+    /// The kind of error.
     pub kind: StoreErrorKind,
-    /// What the store or the network said; never a password.
+    /// The message of the store or the network; never a password.
     pub detail: String,
 }
 
-/// The kinds of trouble, by what one may conclude.
+/// The kinds of store errors, by what they say about the request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StoreErrorKind {
-    /// We may not do that. Nothing was done.
+    /// The client lacks a permission. Nothing was done.
     Denied,
-    /// We may not do a part of that. What came before it was done.
+    /// The client lacks a permission for a part of the request. The part before it was done.
     PartiallyDenied,
-    /// The connection ended before the reply: it may have been carried out, or still be.
+    /// The connection ended before the reply: the request may have been executed, or still be.
     Interrupted,
-    /// It was carried out, but too few of the store's replicas have it to rely on that.
+    /// The request was executed, but too few of the store's replicas have it to rely on that.
     NotReplicated,
-    /// No lock there can have that name. Nothing was done.
+    /// No lock in this store can have that name. Nothing was done.
     #[cfg_attr(
         not(feature = "redis"),
         allow(dead_code, reason = "only a cluster is so particular")
     )]
     InvalidName,
-    /// The store has no memory for it. Nothing was done.
+    /// The store has no memory, or no disk space, for it. Nothing was done.
     OutOfMemory,
     /// The request was never sent.
     Unreachable,
     /// The store is up but not ready (loading, busy with a script, read-only). Nothing was done.
     NotReady,
-    /// The store answered something we do not understand.
+    /// The store's reply is not one that this client understands.
     Unexpected,
-    /// The store cannot be used as it is: damaged, another program's, of a version we do not know. Nothing was done.
+    /// The store cannot be used as it is: damaged, another program's, of an unknown version.
+    /// Nothing was done.
     Unusable,
-    /// No reply in time: it may have been carried out, or still be.
+    /// No reply came in time: the request may have been executed, or still be.
     TimedOut,
-    /// There is no connection that nobody else can read. The request was never sent.
+    /// No secure connection could be made. The request was never sent.
     #[cfg_attr(
         not(feature = "tls"),
         allow(dead_code, reason = "only an encrypted connection has such trouble")
     )]
     Tls(TlsProblem),
-    /// Something else lives under that name. Nothing was done.
+    /// A primitive of another kind exists under that name. Nothing was done.
     WrongKind,
 }
 
@@ -316,7 +326,7 @@ impl From<WrongKind> for StoreError {
 }
 
 impl StoreError {
-    /// Trouble of this kind.
+    /// Creates an error of this kind.
     pub fn new(kind: StoreErrorKind, detail: impl Into<String>) -> Self {
         Self {
             kind,
@@ -324,7 +334,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the request may have been carried out, or may still be.
+    /// Reports whether the request may have been executed, or may still be.
     pub fn is_indeterminate(&self) -> bool {
         if planted!(LostReplyDidNothing) {
             return false;
@@ -346,7 +356,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the same request may well work a little later.
+    /// Reports whether the same request may well succeed a little later.
     pub const fn is_transient(&self) -> bool {
         match self.kind {
             StoreErrorKind::Interrupted
@@ -365,7 +375,8 @@ impl StoreError {
         }
     }
 
-    /// Whether somebody may mend it while nobody waits: whatever passes, and certificates are renewed.
+    /// Reports whether a later retry, for which no caller waits, may succeed: the error is
+    /// transient, or an operator may renew a certificate.
     pub const fn is_retryable(&self) -> bool {
         self.is_transient() || matches!(self.kind, StoreErrorKind::Tls(_))
     }

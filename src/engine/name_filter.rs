@@ -1,4 +1,4 @@
-//! Which keys of a store are names that somebody asked for.
+//! A filter for the keys of a store: a prefix and a pattern for the name behind it.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ impl NameFilter {
         }
     }
 
-    /// The name in a key, if it is one of these.
+    /// Returns the name in a key, if it matches.
     pub(super) fn name_of<'a>(&self, key: &'a str) -> Option<&'a str> {
         let name = key.strip_prefix(&*self.prefix)?;
         self.matches(name).then_some(name)
     }
 
-    /// Whether a name without its prefix is one of these.
+    /// Reports whether a name without its prefix matches.
     pub(super) fn matches(&self, name: &str) -> bool {
         glob::matches(&self.pattern, name)
     }

@@ -1,13 +1,13 @@
-//! A lock for the doctor to try: nobody else has its name.
+//! A lock with a unique name, by which the doctor tests a store.
 
 use std::time::Duration;
 
 use crate::protocol::{Action, ClientId, Entry, Kind, OwnerId, PermitRequest, Request, Subject};
 
-/// If the release never comes, the lock ends by itself after this long.
+/// The lock expires after this long if its release never arrives.
 pub(super) const LEASE: Duration = Duration::from_secs(1);
 
-/// The lock's requests, in the order in which they are tried.
+/// The lock and its requests, which are sent in this order.
 pub(super) struct ProbeLock {
     pub(super) subject: Subject,
     pub(super) acquire: Request,
@@ -15,7 +15,7 @@ pub(super) struct ProbeLock {
 }
 
 impl ProbeLock {
-    /// One for this client.
+    /// Creates a probe lock for this client.
     pub(super) fn new(client: ClientId) -> Self {
         let name = format!("distlock_doctor:{}", uuid::Uuid::new_v4());
         let subject = Subject::new(Kind::Mutex, name);

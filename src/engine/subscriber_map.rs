@@ -1,4 +1,4 @@
-//! Those in one process who listen, by channel.
+//! The subscribers in one process, by channel.
 
 use std::borrow::Borrow;
 use std::hash::Hash;
@@ -8,12 +8,12 @@ use foldhash::HashMap;
 
 use super::Subscriber;
 
-/// The ears at each channel. None is kept alive by it.
+/// The subscribers of each channel. The map keeps none of them alive.
 #[derive(Debug)]
 pub(super) struct SubscriberMap<C>(HashMap<C, Vec<Weak<Subscriber>>>);
 
 impl<C: Eq + Hash> SubscriberMap<C> {
-    /// Another ear at this channel.
+    /// Adds a subscriber to this channel.
     pub(super) fn add(&mut self, channel: C) -> Arc<Subscriber> {
         let subscriber = Arc::new(Subscriber::default());
         let subscribers = self.0.entry(channel).or_default();
@@ -21,7 +21,7 @@ impl<C: Eq + Hash> SubscriberMap<C> {
         subscriber
     }
 
-    /// Takes one away; says whether it was the channel's last.
+    /// Removes a subscriber; reports whether it was the channel's last.
     pub(super) fn remove<Q: Eq + Hash + ?Sized>(
         &mut self,
         channel: &Q,
@@ -41,12 +41,12 @@ impl<C: Eq + Hash> SubscriberMap<C> {
         last
     }
 
-    /// Whether nobody listens anywhere.
+    /// Reports whether no channel has a subscriber.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Those at a channel.
+    /// Returns the subscribers of a channel.
     pub(super) fn of_channel<Q: Eq + Hash + ?Sized>(&self, channel: &Q) -> &[Weak<Subscriber>]
     where
         C: Borrow<Q>,
@@ -54,7 +54,7 @@ impl<C: Eq + Hash> SubscriberMap<C> {
         self.0.get(channel).map_or(&[], |subscribers| subscribers)
     }
 
-    /// All of them.
+    /// Returns all channels with their subscribers.
     pub(super) fn all(&self) -> impl Iterator<Item = (&C, &[Weak<Subscriber>])> {
         self.0
             .iter()
@@ -68,7 +68,8 @@ impl<C> Default for SubscriberMap<C> {
     }
 }
 
-/// Tells these. Not under a lock: whoever hears it may come for that lock at once.
+/// Notifies these subscribers. Must not be called under a lock: a woken task may need that lock at
+/// once.
 pub(super) fn notify_all(subscribers: &[Weak<Subscriber>]) {
     for subscriber in subscribers.iter().filter_map(Weak::upgrade) {
         subscriber.notify();

@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use super::events::Events;
 
-/// A task that has panicked starts again after this: one that panics at every start leaves time for everything else.
+/// The pause before a task that has panicked starts again: one that panics at every start leaves
+/// time for everything else.
 pub const RESTART_DELAY: Duration = Duration::from_millis(50);
 
-/// What a task said when it panicked.
+/// The message of a task's panic.
 #[derive(Debug)]
 pub struct Panicked(pub String);
 
 impl Panicked {
-    /// What a panic carries.
+    /// Extracts the message from the payload of a panic.
     pub fn from_payload(panic: Box<dyn Any + Send>) -> Self {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        // What was thrown may panic again when it is dropped.
+        // The payload may panic again when it is dropped.
         std::mem::forget(panic);
         Self(text.unwrap_or_else(|| "no message".into()))
     }
@@ -34,7 +35,8 @@ impl Panicked {
     }
 }
 
-/// The panics of a task that starts again after each of them. A panic that repeats the one before is not logged again.
+/// The panics of a task that starts again after each of them. A panic that repeats the one before
+/// is not logged again.
 #[derive(Debug)]
 pub struct Restarts<'a> {
     task: &'static str,
@@ -43,7 +45,7 @@ pub struct Restarts<'a> {
 }
 
 impl<'a> Restarts<'a> {
-    /// None yet.
+    /// Creates a record without panics.
     pub const fn new(task: &'static str, events: &'a Events) -> Self {
         Self {
             task,
@@ -62,7 +64,7 @@ impl<'a> Restarts<'a> {
         true
     }
 
-    /// The same, and resolves when the task may start again.
+    /// Logs the panic as [`report`](Self::report) does, and resolves when the task may start again.
     #[expect(clippy::disallowed_methods, reason = "on the library's own thread")]
     pub async fn report_and_wait(&mut self, panicked: Panicked) {
         self.report(panicked);
@@ -70,7 +72,8 @@ impl<'a> Restarts<'a> {
     }
 }
 
-/// Drives a future to its end, or to its panic. What the future borrows must be whole after a panic, too.
+/// Drives a future to its end, or to its panic. The data that the future borrows must be consistent
+/// after a panic, too.
 ///
 /// # Errors
 ///
@@ -91,7 +94,7 @@ where
     .await
 }
 
-/// The same for a function.
+/// Calls a function and catches its panic, as [`catch_panic`] does for a future.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
-//! Why a connection that was to be secure is none.
+//! The reasons why no secure connection could be made.
 
-/// What stands between us and a connection that nobody else can read: part of [`Error::Tls`](crate::Error::Tls).
+/// The reason why no secure connection could be made: part of [`Error::Tls`](crate::Error::Tls).
 ///
 /// ```
 /// use distlock::{Error, TlsProblem};
@@ -19,17 +19,19 @@
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum TlsProblem {
-    /// The server's certificate is no use for this: damaged, revoked, made for something else, or an authority's own, as
-    /// `openssl req -x509` makes them.
+    /// The server's certificate cannot be used: it is damaged, revoked, made for another purpose,
+    /// or an authority's own, as `openssl req -x509` makes them.
     BadCertificate,
-    /// The server asks for a certificate of ours, and has got none, or one that it does not trust.
+    /// The server asks for a client certificate, and has received none, or one that it does not
+    /// trust.
     ClientRefused,
-    /// The time of the server's certificate is over, or has not begun. A clock that is wrong looks the same.
+    /// The server's certificate has expired, or is not valid yet. A clock that is wrong looks the
+    /// same.
     Expired,
-    /// What answers there does not speak TLS, or no version and cipher that we do.
+    /// The server does not speak TLS, or no version and cipher that this client supports.
     NoAgreement,
-    /// The server's certificate was signed by nobody whom we trust, or by itself.
+    /// The server's certificate was signed by no trusted authority, or by itself.
     UnknownAuthority,
-    /// The server's certificate is for other hosts than the one in the address.
+    /// The server's certificate is for other hosts than the one in the url.
     WrongHost,
 }

@@ -1,13 +1,13 @@
-//! Where fencing tokens come from in a store that has one counter for all its locks.
+//! Fencing tokens of a store that has one counter for all its locks.
 
 use crate::protocol::{FencingToken, Request};
 
-/// The token of the next grant, after this one was the last of the store.
+/// Returns the token of the next grant, if `last` was the store's last one.
 ///
-/// At least the microseconds of the calendar: a store that has forgotten all it gave, or a new one in its place, goes on
-/// with greater ones.
+/// The token is at least the calendar's time in microseconds: a store that has lost its data, or a
+/// new one in its place, continues with greater tokens.
 pub(super) fn next_token(request: &Request, last: Option<FencingToken>) -> FencingToken {
-    // The calendar is not read for locks that have none.
+    // The calendar is not read for locks without tokens.
     if !request.subject.kind.is_fenced() {
         return FencingToken::new(0);
     }
@@ -15,7 +15,7 @@ pub(super) fn next_token(request: &Request, last: Option<FencingToken>) -> Fenci
     last.map_or(today, |last| last.next().max(today))
 }
 
-/// The token that the calendar of this machine gives: microseconds since 1970.
+/// Returns the token of this machine's calendar: microseconds since 1970.
 #[expect(
     clippy::disallowed_methods,
     reason = "the calendar is what goes on where nothing is remembered"

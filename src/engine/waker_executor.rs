@@ -1,12 +1,14 @@
-//! Wakes the application's tasks where a waker that blocks or panics harms nobody but its owner.
+//! Wakes the application's tasks where a waker that blocks or panics harms only its owner.
 //!
-//! A waker is the application's code wherever its executor is not tokio: a combinator's, another executor's, a test's. It
-//! is called by whatever completes what the task waits for, which is often a task that keeps leases alive. So a future of
-//! the application's that waits for such a task is [`WithWakerProxy`]: where its waker is not one of tokio's own, which only
-//! put a task into a queue, what is registered in its place is a waker that hands the real one to a thread.
+//! A waker is the application's code wherever its executor is not tokio: a combinator's, another
+//! executor's, a test's. It is called by the task that completes what the waiting task needs, which
+//! is often a task that keeps leases alive. So a future of the application that waits for such a
+//! task is wrapped in [`WithWakerProxy`]: unless its waker is one of tokio's own, which only put a
+//! task into a queue, a proxy is registered in its place that hands the real waker to a thread.
 //!
-//! One thread calls the wakers one after the other, a second one is ready to replace it: a waker that does not return
-//! in `STUCK_AFTER` keeps its thread and delays the others by no more than that.
+//! One thread calls the wakers one after the other, and a second one is ready to replace it: a
+//! waker that does not return within `STUCK_AFTER` keeps its thread and delays the others by no
+//! more than that.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -20,7 +22,8 @@ use std::time::{Duration, Instant};
 
 use super::fork_detector::ForkDetector;
 
-/// A waker that takes longer is left to its thread, and another thread goes on.
+/// The time after which a waker that has not returned is left to its thread, and another thread
+/// goes on.
 const STUCK_AFTER: Duration = Duration::from_millis(20);
 
 /// How long a thread waits for another waker before it ends.
@@ -29,7 +32,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many threads wait for wakers: one to call them, one to replace it.
 const MAX_IDLE_THREADS: usize = 2;
 
-/// Where one client's tasks are woken. Clones wake in the same place.
+/// The executor of the wakers of one client's tasks, shared by its clones.
 #[derive(Clone, Debug, Default)]
 pub struct WakerExecutor(Option<Arc<PoolHandle>>);
 
@@ -37,7 +40,7 @@ pub struct WakerExecutor(Option<Arc<PoolHandle>>);
 #[derive(Debug)]
 struct PoolHandle(Arc<WakerPool>);
 
-/// See [`WakerExecutor::with_proxy_unpin`].
+/// The future of [`WakerExecutor::with_proxy_unpin`].
 #[derive(Debug)]
 pub struct WithWakerProxy<'a, F> {
     future: F,
@@ -45,18 +48,18 @@ pub struct WithWakerProxy<'a, F> {
     waker_proxy: WakerProxy,
 }
 
-/// What is registered in place of one task's waker, if anything has to be.
+/// The waker that is registered in place of one task's waker, if one has to be.
 #[derive(Debug, Default)]
 pub struct WakerProxy(Option<Box<(Waker, Waker)>>);
 
 impl WakerExecutor {
-    /// Wakes in the thread that completes what a task waits for: where one runtime does everything, under a clock that may
-    /// be paused. A panic ends there all the same.
+    /// Creates an executor that wakes in the thread that completes what a task waits for: where one
+    /// runtime does everything, under a clock that may be paused. It catches a panic all the same.
     pub const fn inline() -> Self {
         Self(None)
     }
 
-    /// Wakes from threads that exist only while they are needed.
+    /// Creates an executor with threads that exist only while they are needed.
     pub fn threads() -> Self {
         Self(Some(Arc::new(PoolHandle(Arc::new(WakerPool {
             fork_detector: ForkDetector::current(),
@@ -65,7 +68,7 @@ impl WakerExecutor {
         })))))
     }
 
-    /// Awaits a future whose task is woken as this type promises.
+    /// Awaits a future and wakes its task through this executor.
     pub async fn with_proxy<F>(&self, future: F) -> F::Output
     where
         F: Future + Send,
@@ -74,7 +77,7 @@ impl WakerExecutor {
         self.with_proxy_unpin(pin!(future)).await
     }
 
-    /// The same for a future that can be moved.
+    /// Wraps a future that can be moved, as [`with_proxy`](Self::with_proxy) does.
     pub const fn with_proxy_unpin<F: Future + Unpin>(&self, future: F) -> WithWakerProxy<'_, F> {
         WithWakerProxy {
             future,
@@ -85,10 +88,10 @@ impl WakerExecutor {
 }
 
 impl WakerProxy {
-    /// Nothing yet.
+    /// The proxy before it has a waker.
     pub const NONE: Self = Self(None);
 
-    /// What to register in place of `waker`.
+    /// Returns the waker to register in place of `waker`.
     pub fn waker<'a>(&'a mut self, waker_executor: &WakerExecutor, waker: &'a Waker) -> &'a Waker {
         if is_trusted(waker) {
             return waker;
@@ -129,9 +132,9 @@ impl<F: Future + Unpin> Future for WithWakerProxy<'_, F> {
 
 /// Takes the place of one task's waker.
 struct RelayWaker {
-    /// Always there until this is dropped.
+    /// Present until this is dropped.
     waker: Option<Waker>,
-    /// A call is due that has not begun: another one would say nothing more.
+    /// Whether a call is due that has not begun: another call would have no effect.
     is_pending: AtomicBool,
     pool: Option<Arc<WakerPool>>,
 }
@@ -154,7 +157,7 @@ impl Wake for RelayWaker {
 
 impl Drop for RelayWaker {
     fn drop(&mut self) {
-        // Dropping a waker is its owner's code, too.
+        // Dropping a waker runs its owner's code, too.
         if let (Some(waker), Some(pool)) = (self.waker.take(), &self.pool)
             && PROTECTED.get()
         {
@@ -163,7 +166,7 @@ impl Drop for RelayWaker {
     }
 }
 
-/// Something to call of a waker.
+/// A call of a waker.
 enum WakerCall {
     Wake(Arc<RelayWaker>),
     Drop(Waker),
@@ -181,7 +184,7 @@ impl WakerCall {
             Self::Drop(waker) => drop(waker),
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
-            // What was thrown may panic again when it is dropped.
+            // The payload of the panic may panic again when it is dropped.
             std::mem::forget(panic);
         }
     }
@@ -197,19 +200,20 @@ struct WakerPool {
 #[derive(Default)]
 struct PoolState {
     calls: VecDeque<WakerCall>,
-    /// Which call is being made, and since when. A thread whose call is no longer this one has been replaced.
+    /// The call that is being made, and since when. A thread whose call is no longer this one has
+    /// been replaced.
     current: Option<(u64, Instant)>,
     made: u64,
-    /// Threads that wait, and those that have been started and do not yet.
+    /// The number of threads that wait, and of those that have been started and do not wait yet.
     idle: usize,
     starting: usize,
     closed: bool,
 }
 
 impl WakerPool {
-    /// Never blocks on a waker, never panics.
+    /// Queues a call. Never blocks on a waker, never panics.
     fn push(self: &Arc<Self>, call: WakerCall) {
-        // The threads are not in a forked child, and the lock may be held for ever there.
+        // A forked child does not have the threads, and the lock may be held for ever there.
         if self.fork_detector.has_forked() {
             return std::mem::forget(call);
         }
@@ -220,7 +224,7 @@ impl WakerPool {
             return;
         }
         if state.current.is_none() && state.starting == 0 && !self.start(&mut state) {
-            // No thread is to be had: better here than never.
+            // No thread is available: a call in this one is better than none.
             let calls = std::mem::take(&mut state.calls);
             drop(state);
             calls.into_iter().for_each(WakerCall::run);
@@ -310,26 +314,28 @@ impl fmt::Debug for WakerPool {
 }
 
 thread_local! {
-    /// Whether this thread keeps leases alive, or carries out the calls of others: it is to run no code of the application's.
+    /// Whether this thread keeps leases alive, or executes other tasks' calls: then it must not run
+    /// the application's code.
     static PROTECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks this thread as one that keeps leases alive, or carries out the calls of others.
+/// Marks this thread as one that keeps leases alive, or executes other tasks' calls.
 pub fn protect_this_thread() {
     PROTECTED.set(true);
 }
 
-/// Whether this thread is to run no code of the application's.
+/// Reports whether this thread must not run the application's code.
 pub fn is_protected() -> bool {
     PROTECTED.get()
 }
 
-/// The wakers of tokio's own tasks and threads (of a task, of a thread that blocks on a future, and of a runtime that
-/// does), and those of this library that run no code of the application's. Not a lock: every call looks here.
+/// The wakers of tokio's own tasks and threads (of a task, of a thread that blocks on a future, and
+/// of a runtime that does), and those of this library that run no application code. Lock-free,
+/// because every call reads it.
 static TRUSTED: [OnceLock<RawWakerVTable>; 8] = [const { OnceLock::new() }; 8];
 
-/// Resolves at once. The waker that it is polled with is one of tokio's, as its caller knows: wakers like it
-/// are called directly from now on, which spares their tasks a detour.
+/// Resolves at once. Its caller knows that the waker that polls it is one of tokio's: wakers like
+/// it are called directly from now on, which spares their tasks a detour.
 pub fn trust_this_waker() -> impl Future<Output = ()> + Send {
     std::future::poll_fn(|cx| {
         trust(cx.waker());
@@ -337,11 +343,12 @@ pub fn trust_this_waker() -> impl Future<Output = ()> + Send {
     })
 }
 
-/// The waker runs no code of the application's, as its caller knows: wakers like it are called directly from now on.
+/// Trusts a waker of which the caller knows that it runs no application code: wakers like it are
+/// called directly from now on.
 pub fn trust(waker: &Waker) {
     if !is_trusted(waker) {
         let vtable = *waker.vtable();
-        // Where all are taken, the detour is taken.
+        // If all slots are taken, the wakers take the detour.
         let _ = TRUSTED.iter().find(|slot| slot.set(vtable).is_ok());
     }
 }

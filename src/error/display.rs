@@ -1,10 +1,10 @@
-//! How what a message is about stands in it.
+//! Formatting of error messages.
 
 use std::sync::Arc;
 
 use super::Error;
 
-/// A name in a message: on one line, and not much of it.
+/// A name in a message: on one line, and truncated.
 pub(super) struct TruncatedName<'a>(pub(super) &'a str);
 
 impl std::fmt::Display for TruncatedName<'_> {
@@ -21,7 +21,7 @@ impl std::fmt::Display for TruncatedName<'_> {
     }
 }
 
-/// What a message is about, in front of it, if it is about anything.
+/// The prefix of a message that names its subject, if it has one.
 pub(super) struct NamePrefix<'a>(pub(super) Option<&'a Arc<str>>);
 
 impl std::fmt::Display for NamePrefix<'_> {
@@ -33,7 +33,7 @@ impl std::fmt::Display for NamePrefix<'_> {
     }
 }
 
-/// One message behind the other.
+/// Several messages, joined.
 pub(super) struct JoinedErrors<'a>(pub(super) &'a [Error]);
 
 impl std::fmt::Display for JoinedErrors<'_> {
@@ -54,10 +54,10 @@ pub(super) const fn why_closed(forked: bool) -> &'static str {
     }
 }
 
-/// What a server says of data that is no lock, without its error code and in other words than a programmer's.
+/// Turns a server's message about data that is no lock into plainer words, without its error code.
 pub(super) fn without_code(detail: String) -> String {
     match detail.strip_prefix("WRONGTYPE ") {
-        // It does not say which key.
+        // The server does not say which key.
         Some("Operation against a key holding the wrong kind of value") => {
             "its key, or one beside it, has data of another type or form".to_owned()
         }
@@ -66,5 +66,5 @@ pub(super) fn without_code(detail: String) -> String {
     }
 }
 
-/// In characters: more than any sensible name or address has.
+/// Upper bound in characters: more than any sensible name or url has.
 const LONGEST_SHOWN: usize = 200;

@@ -1,4 +1,4 @@
-//! The planted bugs, and which one is active.
+//! The planted bugs, and the one that is active.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Bug {
-    /// Its name.
+    /// The bug's name.
     pub name: &'static str,
-    /// What it breaks.
+    /// A sentence that says which rule it breaks.
     pub sentence: &'static str,
     /// Replacements in scripts: the script's file, the text, and the text instead of it.
     edits: &'static [(&'static str, &'static str, &'static str)],
@@ -20,7 +20,7 @@ pub struct Bug {
 
 macro_rules! bugs {
     ($($(#[doc = $sentence:literal])+ $name:ident $({ $($file:literal: $from:literal => $to:literal;)+ })?)+) => {
-        /// The planted bugs by name. Those without an edit are named where they are planted.
+        /// The planted bugs by name. A bug without an edit is named where it is planted.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         #[allow(dead_code, reason = "a bug in a script is named nowhere else")]
         pub(crate) enum Planted {
@@ -281,22 +281,22 @@ static ACTIVE: LazyLock<Option<(usize, &'static Bug)>> = LazyLock::new(|| {
 
 static REACHED: AtomicBool = AtomicBool::new(false);
 
-/// All of them.
+/// Returns all planted bugs.
 pub fn bugs() -> &'static [Bug] {
     BUGS
 }
 
-/// The one that is active in this process.
+/// Returns the bug that is active in this process.
 pub fn active() -> Option<&'static Bug> {
     ACTIVE.map(|(_, bug)| bug)
 }
 
-/// Whether its place has been reached.
+/// Reports whether the code of the active bug has been reached.
 pub fn was_reached() -> bool {
     REACHED.load(Ordering::Relaxed)
 }
 
-/// Whether this one is active.
+/// Reports whether this bug is active.
 pub(crate) fn is(bug: Planted) -> bool {
     let active = ACTIVE.is_some_and(|(number, _)| number == bug as usize);
     if active {
@@ -305,7 +305,7 @@ pub(crate) fn is(bug: Planted) -> bool {
     active
 }
 
-/// The text of a script with the active bug, or with the active mutation.
+/// Returns the text of a script with the active bug, or with the active mutation.
 pub(crate) fn script(text: Cow<'static, str>) -> Cow<'static, str> {
     if *BLANK {
         return format!("{text}\n").into();

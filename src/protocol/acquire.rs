@@ -1,6 +1,6 @@
-//! One acquisition before its grant: ask, listen, sleep, ask again, give up.
+//! One acquisition before its grant: send the request, subscribe, sleep, retry, give up.
 //!
-//! The machine says what to do next; the driver does it and reports what came of it. Messages are
+//! The machine says what to do next; the driver does it and reports the result. Notifications are
 //! hints: every sleep ends by itself, so that no waiter can hang because a message was lost.
 
 use std::time::Duration;
@@ -8,12 +8,13 @@ use std::time::Duration;
 use super::jitter::{fraction, spread};
 use super::{Kind, Moment};
 
-/// How a waiter learns that it is worth asking again.
+/// How a waiter learns when to retry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WaitMode {
-    /// By the store's message.
+    /// It subscribes to the store's notifications.
     Subscribe,
-    /// By asking: first after `first`, then twice as long each time, up to `longest`.
+    /// It sends its request again: first after `first`, then twice as long each time, up to
+    /// `longest`.
     Poll {
         /// The first pause.
         first: Duration,
@@ -22,34 +23,34 @@ pub enum WaitMode {
     },
 }
 
-/// What to do next.
+/// The next step of an acquisition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AcquireStep {
     /// Send the request.
     Send,
-    /// Give up: somebody else holds it.
+    /// Give up: another owner holds the lock.
     Busy,
-    /// Give up: the last failure is the answer.
+    /// Give up: the last failure is the result.
     Fail,
-    /// Listen for releases, then say so.
+    /// Subscribe to releases, then report the subscription.
     Subscribe,
-    /// Sleep until this moment or until woken.
+    /// Sleep until this moment or until a notification.
     Sleep(Moment),
-    /// Give up: time is over and nobody could say whether the lock is free.
+    /// Give up: the deadline has passed and no reply said whether the lock is free.
     TimedOut,
 }
 
-/// One acquisition.
+/// The state machine of one acquisition.
 #[derive(Debug)]
 pub struct Acquire {
     wait_mode: WaitMode,
-    /// A message may be lost; it never sleeps longer than this without asking again.
+    /// A message may be lost: the waiter never sleeps longer than this without a retry.
     longest_sleep: Duration,
-    /// Nor, if it polls, than this.
+    /// In poll mode it never pauses longer than this, either.
     longest_poll: Duration,
     deadline: Option<Moment>,
     subscribed: bool,
-    /// What the store last said, if it ever said anything.
+    /// The store's last reply or failure, if there was any.
     last_reply: Option<LastReply>,
     pause: Duration,
     jitter: u64,
@@ -62,8 +63,8 @@ enum LastReply {
 }
 
 impl Acquire {
-    /// Waits for a lock of this kind until `deadline`, or for ever. `seed` spreads waiters that would otherwise move in
-    /// step.
+    /// Creates a machine that waits for a lock of this kind until `deadline`, or for ever. `seed`
+    /// spreads waiters that would otherwise move in step.
     pub const fn new(kind: Kind, wait_mode: WaitMode, deadline: Option<Moment>, seed: u64) -> Self {
         Self {
             wait_mode,
@@ -77,18 +78,19 @@ impl Acquire {
         }
     }
 
-    /// A poller that others have to wait for listens as they would.
+    /// Turns poll mode off: a poller that other waiters queue behind subscribes as they would.
     pub const fn subscribe_instead(&mut self) {
         self.wait_mode = WaitMode::Subscribe;
     }
 
-    /// When it has to give up, if ever.
+    /// Returns when it has to give up, if ever.
     pub const fn deadline(&self) -> Option<Moment> {
         self.deadline
     }
 
-    /// It has stood in line and is now the first: what others of this client have seen of the lock, it
-    /// has seen. An outage it meets is not its first attempt's.
+    /// Records that the waiter has reached the head of its client's queue. Replies that other
+    /// waiters of this client have seen count as its own, so that a failure from now on is not a
+    /// failure of its first attempt.
     pub fn reached_head(&mut self, busy: bool) {
         let seen = if busy {
             LastReply::Busy
@@ -98,7 +100,8 @@ impl Acquire {
         self.last_reply.get_or_insert(seen);
     }
 
-    /// Somebody else holds the lock, for `ttl` more; `None` if it has no end.
+    /// Handles the reply that another owner holds the lock, for `ttl` more; `None` if that lease
+    /// has no end.
     pub fn busy(&mut self, ttl: Option<Duration>, now: Moment) -> AcquireStep {
         self.last_reply = Some(LastReply::Busy);
         if self.is_over(now) {
@@ -107,7 +110,8 @@ impl Acquire {
         match self.wait_mode {
             WaitMode::Subscribe if !self.subscribed => AcquireStep::Subscribe,
             WaitMode::Subscribe => {
-                // A little after the holder's lease, and not all at the same instant.
+                // A little after the end of the holder's lease, and not all waiters at the same
+                // instant.
                 let longest = self.longest_sleep;
                 if planted!(NeverAsksByItself) {
                     return self.sleep(Duration::from_secs(86_400), now);
@@ -125,14 +129,14 @@ impl Acquire {
         }
     }
 
-    /// The request failed. `passing` if it may work a little later.
-    pub fn failed(&mut self, passing: bool, now: Moment) -> AcquireStep {
+    /// Handles a failure of the request. `transient` if a retry may succeed a little later.
+    pub fn failed(&mut self, transient: bool, now: Moment) -> AcquireStep {
         let waited = self.last_reply.is_some();
         if self.is_over(now) {
-            // It may have been granted for all we know: not the same as busy.
+            // The request may have been granted, so this is not the same as busy.
             return AcquireStep::TimedOut;
         }
-        if !waited || !passing {
+        if !waited || !transient {
             return AcquireStep::Fail;
         }
         self.last_reply = Some(LastReply::Failure);
@@ -142,25 +146,26 @@ impl Acquire {
         self.sleep(pause, now)
     }
 
-    /// We hear of releases from now on: ask again, since one may have come before.
+    /// Handles an established subscription: the request is sent again, since a release may have
+    /// come before it.
     pub fn subscribed(&mut self) -> AcquireStep {
         self.subscribed = true;
         AcquireStep::Send
     }
 
-    /// We do not hear of releases any more, and have to begin anew.
+    /// Handles the loss of the subscription, which has to be made anew.
     pub const fn unsubscribed(&mut self) {
         self.subscribed = false;
     }
 
-    /// We do not hear of releases; ask now and then instead, and try to listen again.
+    /// Handles a failed subscription: the waiter polls for a while, then tries to subscribe again.
     pub fn subscribe_failed(&mut self, now: Moment) -> AcquireStep {
         self.subscribed = false;
         let pause = Duration::from_millis(50) + self.spread(50);
         self.sleep(pause, now)
     }
 
-    /// The sleep is over, by its end or by a message.
+    /// Handles the end of a sleep, by its time or by a notification.
     pub fn woken(&mut self, now: Moment) -> AcquireStep {
         if !self.is_over(now) {
             return AcquireStep::Send;
@@ -190,9 +195,9 @@ impl Acquire {
     }
 }
 
-/// How long a client that has had its turns stands back so that others, who heard of the release, get
-/// theirs. A client that asked again at once kept a Java waiter out for twenty seconds. Those who poll
-/// hear of nothing, and need longer to find it free.
+/// Returns how long a client that has had its turns yields, so that other clients that were
+/// notified of the release get theirs. Without the pause a client kept a Java waiter out for twenty
+/// seconds. Clients in poll mode get no notification and need longer to find the lock free.
 pub fn yield_to_others(seed: u64, for_pollers: bool) -> Duration {
     let least = Duration::from_millis(if for_pollers { 10 } else { 2 });
     least + spread(Duration::from_millis(3), seed)

@@ -1,60 +1,64 @@
-//! What happens to holds, for those who watch.
+//! The changes to holds that a watch reports.
 
 use std::collections::HashSet;
 
 use super::{Action, Kind, LockKind, Moment, OwnerId};
 
-/// What happened to a lock.
+/// The ways in which a lock changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Change {
-    /// It is free because its lease has run out: nobody gave it back.
+    /// It is free because its lease has expired without a release.
     Expired,
-    /// It was taken from its holder by force. Redis does not tell that from [`Released`](Self::Released).
+    /// It was released by force. Redis does not distinguish this from [`Released`](Self::Released).
     Forced,
-    /// It is free because its holder's process has ended without giving it back; only where locks end with their process.
+    /// It is free because its holder's process has ended without releasing it; only where locks end
+    /// with their process.
     Gone,
-    /// Somebody took it.
+    /// An owner acquired it.
     Granted,
     /// It was held already when the watch began.
     Held,
-    /// It was given back.
+    /// Its holder released it.
     Released,
 }
 
-/// Something that happened to a lock.
+/// One change to a lock, as a watch reports it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Event {
     /// The lock's name.
     pub name: String,
-    /// Which kind of lock it is, as far as the store tells ([`LockKind`]). Not known of a hold that was never seen.
+    /// The kind of lock, as far as the store reports it ([`LockKind`]). `None` for a hold that was
+    /// never seen.
     pub kind: Option<LockKind>,
-    /// Whose hold it is about: `<client uuid>:<number>`. Not known of a hold on Redis that ended before it was seen.
+    /// The owner of the hold: `<client uuid>:<number>`. `None` for a hold on Redis that ended
+    /// before it was seen.
     pub owner: Option<String>,
-    /// What that owner's client calls itself, if it says.
+    /// The label of that owner's client, if it has one.
     pub label: Option<String>,
-    /// What happened.
+    /// The change.
     pub change: Change,
 }
 
-/// What became of one hold, as a store tells it.
+/// A change to one hold, as a store reports it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HoldChange {
     /// The lock's name, without a prefix.
     pub name: String,
-    /// As which kind whoever changed it asked for the lock; the store alone may have done it.
+    /// The kind as which the lock was requested by the client that changed it; `None` also if the
+    /// store itself made the change.
     pub kind: Option<Kind>,
-    /// Whose hold.
+    /// The owner of the hold.
     pub owner: String,
-    /// What that owner's client calls itself, if the store knows.
+    /// The label of that owner's client, if the store knows it.
     pub label: Option<String>,
-    /// What became of it; never [`Change::Held`].
+    /// The change; never [`Change::Held`].
     pub change: Change,
 }
 
 impl Change {
-    /// What it means for a hold that it is not there any more after this was done.
+    /// Returns how a hold has ended that is missing after this action.
     pub const fn by(action: &Action) -> Self {
         match action {
             Action::ForceRelease => Self::Forced,
@@ -73,8 +77,8 @@ impl Change {
 /// The owners of one lock, and until when each holds it.
 pub type Holders = Vec<(OwnerId, Moment)>;
 
-/// What has happened to one lock between two looks at its holders: first the holds that ended, `by` this unless their
-/// lease was over, then the new ones.
+/// Returns how one lock has changed between two snapshots of its holders: first the holds that
+/// ended, by `by` unless their lease had expired, then the new holds.
 pub fn changes(
     before: &Holders,
     after: &Holders,
@@ -90,7 +94,8 @@ pub fn changes(
     left.chain(came.map(|(owner, _)| (*owner, Change::Granted)))
 }
 
-/// Those of some holders who are not among others. Of permits there may be thousands.
+/// Returns the holders in `some` whose owners are not in `among`. There may be thousands, for
+/// permits.
 fn missing<'a>(some: &'a Holders, among: &Holders) -> impl Iterator<Item = &'a (OwnerId, Moment)> {
     let among: HashSet<OwnerId> = among.iter().map(|(owner, _)| *owner).collect();
     some.iter().filter(move |(owner, _)| !among.contains(owner))

@@ -1,7 +1,8 @@
-//! The semaphore that only counts, Redisson's `RSemaphore`: who has permits is not known, and nobody takes them back.
+//! The counting semaphore, Redisson's `RSemaphore`: it does not know which client has permits, and
+//! no permit returns by itself.
 //!
-//! Who wants several at once and has to wait stands in a line, as for the [other semaphore](super::semaphore), and until it
-//! has had its turn nobody of ours goes past it.
+//! A waiter for several permits is queued, as for the [semaphore with leases](super::semaphore),
+//! and until it has had its turn no client of this library goes past it.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub fn apply(
         notify: false,
     };
     let mut reply = semaphore.decide(&request.action);
-    // Where there is nothing to have nobody is told.
+    // While no permit is available, no waiter is notified.
     let notify = semaphore.notify && semaphore.there.is_some_and(|there| there > 0);
     if let Reply::Released { listeners } = &mut reply
         && notify
@@ -45,7 +46,7 @@ struct CountingApply<'a> {
     dedup: &'a mut DedupTable,
     queue: &'a mut dyn StoreQueue,
     now: Moment,
-    /// Whether it may be worth asking again.
+    /// Whether a retry may succeed now.
     notify: bool,
 }
 
@@ -66,7 +67,7 @@ impl CountingApply<'_> {
             },
             Action::SemaphoreOp(_) => counted(*self.there),
             Action::Inspect => inspected(*self.there),
-            // Nobody is known to have any.
+            // No holder is known.
             Action::ForceRelease => Reply::Forced(false),
             Action::Release { owner, left: 0 } => self.give_back(*owner).unwrap_or_else(|| {
                 self.notify |= self.queue.remove(owner);
@@ -98,7 +99,7 @@ impl CountingApply<'_> {
             *there -= i64::from(count);
             self.dedup
                 .record(key, RecordedOutcome::Took(count), self.now);
-            // Who stands behind it may find enough for itself.
+            // The next waiter may find enough permits for itself.
             self.notify |= self.queue.remove(&place);
             return Reply::Granted { token: None };
         }
@@ -116,12 +117,12 @@ impl CountingApply<'_> {
                 .checked_add(more)
                 .filter(|sum| (-MAX_COUNTER..=MAX_COUNTER).contains(sum))
                 .map_or(before, Some),
-            // Fewer than none are not drained: that would make some up.
+            // A negative number is not drained: that would create permits.
             CounterOp::Drain => before.map(|there| there.min(0)),
             CounterOp::Delete => None,
             CounterOp::Set(to) => Some(to),
             CounterOp::SetOnce(to) => before.or(Some(to)),
-            // That is a latch's.
+            // These operations are a latch's, or are handled in `take`.
             CounterOp::CountDown | CounterOp::Take { .. } => before,
         };
         *self.there = after;
@@ -131,13 +132,14 @@ impl CountingApply<'_> {
         effect.into()
     }
 
-    /// Gives back what a request took, if it took any and is not known to have had its answer.
+    /// Puts back the permits that a request took, if it took any and its reply is not known to have
+    /// arrived.
     fn give_back(&mut self, id: OwnerId) -> Option<Reply> {
         let Some(RecordedOutcome::Took(count)) = self.dedup.recorded(id) else {
             return None;
         };
         self.dedup.undo(id, self.now);
-        // A semaphore that was forgotten is not made anew for that.
+        // A semaphore that was deleted is not created anew for that.
         if let Some(there) = self.there {
             *there = (*there + i64::from(count)).min(MAX_COUNTER);
             self.notify = true;

@@ -1,29 +1,30 @@
-//! Changes of what is nobody's, each carried out once however often it is asked for.
+//! Changes to ownerless counters, each applied once however often its request arrives.
 //!
-//! A count that is lowered by one is lowered twice if the request comes twice: nothing in the number tells. So each such
-//! request brings a number of its client's own, and what came of it is kept beside the count until the client has said
-//! that it knows. Every request says so of those before it; what is below that is refused if it still comes, out of a
-//! connection that was given up.
+//! A count that is lowered by one is lowered twice if the request arrives twice: the number itself
+//! does not show it. So each such request carries an idempotency key with a number of its client's
+//! own, and its outcome is kept beside the count until the client has acknowledged it. Every
+//! request acknowledges those before it; a request below the acknowledged number is refused if it
+//! still arrives, out of a connection that was given up.
 
 use super::tombstones::TOMBSTONE_TTL;
 use super::{ClientId, Moment, OwnerId, Reply};
 
-/// Which request of which client.
+/// Identifies one request of one client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct IdempotencyKey {
-    /// The client, and the request's number: greater than those of all it asked before.
+    /// The client, and the request's number: greater than the numbers of all its earlier requests.
     pub id: OwnerId,
-    /// No answer to a lesser number is waited for any more.
+    /// The client waits for no reply to a request with a lesser number.
     pub acked_below: i64,
 }
 
-/// Whether a store surely still knows of a request that was first sent then.
+/// Reports whether a store surely still remembers a request that was first sent at `begun`.
 pub fn is_remembered(begun: Moment, now: Moment) -> bool {
-    // The rest is for a request that takes its time.
+    // The other half is a margin for a request that takes its time.
     now.since(begun) < TOMBSTONE_TTL / 2
 }
 
-/// The effect of a change.
+/// The recorded outcome of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[cfg_attr(
     feature = "sqlite",
@@ -31,15 +32,15 @@ pub fn is_remembered(begun: Moment, now: Moment) -> bool {
     serde(rename_all = "snake_case")
 )]
 pub enum RecordedOutcome {
-    /// It found the one number and left the other.
+    /// The value before the change, and the value after it.
     Altered(Option<i64>, Option<i64>),
-    /// It took so many permits.
+    /// The request took this many permits.
     Took(u32),
-    /// It is not to be.
+    /// The request must not be carried out.
     Undone,
 }
 
-/// Those of one name.
+/// The outcomes that are kept for one name.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(
     feature = "sqlite",
@@ -48,23 +49,23 @@ pub enum RecordedOutcome {
 )]
 pub struct DedupTable(Vec<ClientKeys>);
 
-/// Those of one client.
+/// The outcomes that are kept for one client.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
 struct ClientKeys {
-    /// Whose, and the least number that is not refused.
+    /// The client, and the least number that is not refused.
     least: OwnerId,
     done: Vec<(i64, RecordedOutcome)>,
     until: Moment,
 }
 
 impl DedupTable {
-    /// Whether there are none.
+    /// Reports whether no outcome is kept.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What came of a request, if it has come before, or is too late.
+    /// Returns the outcome of a request, if the request has arrived before or is too late.
     pub fn recorded(&self, id: OwnerId) -> Option<RecordedOutcome> {
         let keys = self.0.iter().find(|keys| keys.is_of(id.client()))?;
         if id.number() < keys.least.number() {
@@ -74,7 +75,7 @@ impl DedupTable {
         done.map(|(_, effect)| *effect)
     }
 
-    /// A request was carried out; those before it that are settled are forgotten.
+    /// Records the outcome of a request and forgets the acknowledged ones before it.
     pub fn record(&mut self, key: IdempotencyKey, effect: RecordedOutcome, now: Moment) {
         let keys = self.keys(key.id, now);
         let least = keys.least.number().max(key.acked_below);
@@ -83,7 +84,8 @@ impl DedupTable {
         keys.done.push((key.id.number(), effect));
     }
 
-    /// A request is not to be. How many permits it had taken, if it had come.
+    /// Marks a request as not to be carried out. Returns how many permits it had taken, if it had
+    /// arrived.
     pub fn undo(&mut self, id: OwnerId, now: Moment) -> Option<u32> {
         match self.recorded(id) {
             Some(RecordedOutcome::Undone | RecordedOutcome::Altered(..)) => None,
@@ -99,12 +101,12 @@ impl DedupTable {
         }
     }
 
-    /// Forgets what cannot come any more.
+    /// Forgets the clients none of whose requests can still arrive.
     pub fn expire(&mut self, now: Moment) {
         self.0.retain(|keys| keys.until > now);
     }
 
-    /// Forgets a client of which nothing can come any more.
+    /// Forgets a client that has gone: none of its requests can still arrive.
     pub fn remove_client(&mut self, client: ClientId) {
         self.0.retain(|keys| !keys.is_of(client));
     }

@@ -1,8 +1,9 @@
-//! What has been told of which hold, so that each thing is told once and in its order.
+//! The events of a watch: each change to a hold is reported once and in its order.
 //!
-//! News of a hold comes from the store itself ([`EventDiff::changed`], [`EventDiff::freed`]) or from a look at everything
-//! ([`EventDiff::scan_finished`]). A look takes a while, and what it shows of a lock may be older than what was heard of it
-//! meanwhile: such locks are left out. So all that was heard until the look's end is entered before the look.
+//! A change is learned from the store itself ([`EventDiff::changed`], [`EventDiff::freed`]) or from
+//! a scan of everything ([`EventDiff::scan_finished`]). A scan takes a while, and its snapshot of a
+//! lock may be older than a notification that arrived meanwhile: such locks are left out. So all
+//! notifications up to the scan's end are entered before the scan.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,47 +11,48 @@ use std::time::Duration;
 use super::change::{Change, Event, HoldChange};
 use super::{HolderSnapshot, Kind, LockKind, LockSnapshot, Moment, StateKind};
 
-/// The end of a lease is known no better: a look tells what was left of it some time before it is over.
+/// The precision of a lease's end: a snapshot has the time that was left some time before the scan
+/// finished.
 const EXPIRY_TOLERANCE: Duration = Duration::from_millis(50);
 
-/// A lock that is held, and what the clients of its owners call themselves.
+/// A lock that is held, with the labels of its owners' clients.
 #[derive(Clone, Debug)]
 pub struct LabeledSnapshot {
     /// The lock's name.
     pub name: String,
-    /// Which kind of lock it is.
+    /// The kind of lock.
     pub kind: Kind,
-    /// Its owners.
+    /// The lock's owners.
     pub holding: LockSnapshot,
-    /// One for each owner, in the same order.
+    /// One label for each owner, in the same order.
     pub labels: Vec<Option<String>>,
 }
 
-/// Who holds what, as far as it was told, and what is to be told next.
+/// The holds as far as they were reported, and the events that are to be reported next.
 #[derive(Debug, Default)]
 pub struct EventDiff {
     held: BTreeMap<String, Vec<ObservedHold>>,
-    /// Locks that the store has told us of since the look under way began.
+    /// Locks about which a notification came since the scan under way began.
     changed_since_scan: BTreeSet<String>,
-    /// A look has shown what was held when the watch began.
+    /// Whether a scan has shown what was held when the watch began.
     initialized: bool,
     scans_needed: ScansNeeded,
     events: VecDeque<PendingEvent>,
 }
 
-/// Whether something may have happened that nobody heard of, and how soon looks make up for it.
+/// Whether a notification may have been missed, and how many scans make up for it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum ScansNeeded {
-    /// Everything was heard.
+    /// No notification was missed.
     #[default]
     None,
-    /// The next look to end shows what was missed.
+    /// The next scan to finish shows what was missed.
     One,
-    /// The look under way may have been too early; the one after it shows what was missed.
+    /// The scan under way may have been too early; the one after it shows what was missed.
     Two,
 }
 
-/// One hold that was told.
+/// One hold that was reported.
 #[derive(Clone, Debug)]
 struct ObservedHold {
     owner: String,
@@ -59,7 +61,7 @@ struct ObservedHold {
     end: LeaseEnd,
 }
 
-/// When a hold ends unless it is renewed.
+/// The end of a hold unless it is renewed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum LeaseEnd {
     At(Moment),
@@ -67,40 +69,40 @@ enum LeaseEnd {
     Unknown,
 }
 
-/// An event that has not been told yet.
+/// An event that has not been reported yet.
 #[derive(Debug)]
 struct PendingEvent {
     event: Event,
     observed_at: Moment,
-    /// The label has been asked for.
+    /// Whether the label has been requested already.
     final_label: bool,
 }
 
 impl EventDiff {
-    /// A look begins.
+    /// Begins a scan.
     pub fn begin_scan(&mut self) {
         self.changed_since_scan.clear();
     }
 
-    /// Something may have been missed.
+    /// Records that notifications may have been missed.
     pub const fn missed_notifications(&mut self) {
-        // Before the first look nobody has been told anything.
+        // Before the first scan nothing has been reported.
         if self.initialized {
             self.scans_needed = ScansNeeded::Two;
         }
     }
 
-    /// Whether it takes another look to show what may have been missed.
+    /// Reports whether another scan has to show what may have been missed.
     pub const fn may_have_missed(&self) -> bool {
         !matches!(self.scans_needed, ScansNeeded::None)
     }
 
-    /// Something was heard of a lock: what a look under way shows of it may be older.
+    /// Records a notification about a lock: the snapshot of a scan under way may be older.
     pub fn note_change(&mut self, name: &str) {
         self.changed_since_scan.insert(name.to_owned());
     }
 
-    /// The store has said what became of a hold.
+    /// Enters a change to a hold that the store has reported.
     pub fn changed(&mut self, changed: HoldChange, now: Moment) {
         let HoldChange {
             name,
@@ -112,7 +114,8 @@ impl EventDiff {
         self.note_change(&name);
         let known = self.take(&name, &owner);
         if self.may_have_missed() && kind.is_none_or(Kind::is_exclusive) {
-            // One holds it at a time: whoever had it before has left, and nobody told us.
+            // The lock has one holder at a time: an earlier holder has left, and its notification
+            // was missed.
             for hold in self.take_ended(&name, None) {
                 self.push_event(&name, Some(hold), Change::Released, now);
             }
@@ -131,11 +134,12 @@ impl EventDiff {
             self.held.entry(name).or_default().push(hold);
             return;
         }
-        // A store may notice long after a look that a lease had run out.
+        // A store may notice long after a scan that a lease had expired.
         if known.is_none() && change == Change::Expired {
             return;
         }
-        // Who ended it may have asked as anything that it could be.
+        // The action that ended the hold may have named any kind that the lock could be; the
+        // recorded kind is better.
         let (kind, known) = known.map_or((None, None), |hold| (hold.kind, hold.label));
         let label = label.or(known);
         self.label_grant(&name, &owner, label.as_deref());
@@ -149,8 +153,9 @@ impl EventDiff {
         self.push_event(&name, Some(hold), change, now);
     }
 
-    /// A message said that holds of a lock have ended, and this is who holds it now. A message alone proves nothing: it may come
-    /// from another database of the server. So only holds that were seen before can end.
+    /// Enters a message that holds of a lock have ended, with a snapshot of its holders now. A
+    /// message alone proves nothing: it may come from another database of the server. So only holds
+    /// that were seen before can end.
     pub fn freed(&mut self, name: &str, lock: Option<&LabeledSnapshot>, now: Moment) {
         self.note_change(name);
         for hold in self.take_ended(name, lock) {
@@ -160,7 +165,7 @@ impl EventDiff {
         self.add_observed(name, lock, Change::Granted, now);
     }
 
-    /// A look at everything has ended. Tells for each lock first which holds have ended, then the new ones.
+    /// Ends a scan. Reports for each lock first the holds that have ended, then the new ones.
     pub fn scan_finished(&mut self, locks: &[LabeledSnapshot], now: Moment) {
         let locks: BTreeMap<&str, &LabeledSnapshot> =
             locks.iter().map(|lock| (&*lock.name, lock)).collect();
@@ -174,7 +179,7 @@ impl EventDiff {
         };
         for name in names.difference(&changed) {
             let lock = locks.get(&**name).copied();
-            // What is known from the store alone: it would have told us of a release.
+            // For holds known only by the store's reports: the store would have reported a release.
             let unknown = match self.scans_needed {
                 ScansNeeded::None => Change::Expired,
                 ScansNeeded::One | ScansNeeded::Two => Change::Released,
@@ -192,7 +197,7 @@ impl EventDiff {
         };
     }
 
-    /// When the next lease runs out, unless it is renewed.
+    /// Returns when the next lease expires, unless it is renewed.
     pub fn next_expiry(&self) -> Option<Moment> {
         let ends = self
             .held
@@ -205,13 +210,13 @@ impl EventDiff {
         ends.min()
     }
 
-    /// Since when the next event has been waiting for a label; none if it is not.
+    /// Returns since when the next event has been waiting for a label; `None` if it is not waiting.
     pub fn waiting_for_label_since(&self) -> Option<Moment> {
         let entry = self.events.front()?;
         entry.wants_label().then_some(entry.observed_at)
     }
 
-    /// The clients whose labels are missing in events heard until then.
+    /// Returns the clients whose labels are missing in events observed until then.
     pub fn unlabelled(&self, until: Moment) -> BTreeSet<String> {
         let entries = self
             .events
@@ -221,7 +226,7 @@ impl EventDiff {
         entries.filter_map(PendingEvent::client).collect()
     }
 
-    /// Enters the labels of these clients. Those that have none are not asked again.
+    /// Enters the labels of these clients. Clients without a label are not queried again.
     pub fn apply_labels(&mut self, labels: &BTreeMap<String, Option<String>>) {
         let nameless = |entry: &&mut PendingEvent| entry.event.label.is_none();
         for entry in self.events.iter_mut().filter(nameless) {
@@ -232,7 +237,7 @@ impl EventDiff {
         }
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event, if there is one.
     pub fn pop(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?.event;
         // Later events of the same hold carry the label, too.
@@ -247,7 +252,7 @@ impl EventDiff {
         Some(event)
     }
 
-    /// Takes out the holds of a lock that are not seen any more.
+    /// Removes and returns the holds of a lock that are not in its snapshot any more.
     fn take_ended(&mut self, name: &str, lock: Option<&LabeledSnapshot>) -> Vec<ObservedHold> {
         let Some(holds) = self.held.get_mut(name) else {
             return Vec::new();
@@ -263,7 +268,7 @@ impl EventDiff {
         gone
     }
 
-    /// Enters the holds that are seen of a lock, and tells of the new ones.
+    /// Enters the holds in a lock's snapshot, and reports the new ones.
     fn add_observed(
         &mut self,
         name: &str,
@@ -281,13 +286,14 @@ impl EventDiff {
             ..
         } = lock;
         for (HolderSnapshot { owner, ttl, .. }, label) in holding.owners.iter().zip(labels) {
-            // Who writes may read as well: it is there until the later end.
+            // A writer may read as well: its hold lasts until the later end.
             let ttl = if holding.writes { holding.ttl } else { *ttl };
             let end = ttl.map_or(LeaseEnd::Never, |ttl| LeaseEnd::At(now + ttl));
             let known = self.take(name, owner);
             let new = known.is_none();
             let (told, known) = known.map_or((None, None), |hold| (hold.kind, hold.label));
-            // A look may take a fair lock for a plain one; but who wrote may read by now.
+            // A scan may take a fair lock for a plain one; but the holder of a write lock may be a
+            // reader by now.
             let told = told.filter(|told| told.state_kind() == StateKind::Mutex);
             let hold = ObservedHold {
                 owner: owner.clone(),
@@ -312,7 +318,8 @@ impl EventDiff {
         Some(hold)
     }
 
-    /// Gives the label that came with a hold's end to its grant, if that has not been told yet.
+    /// Adds the label that came with a hold's end to its grant, if that event has not been reported
+    /// yet.
     fn label_grant(&mut self, name: &str, owner: &str, label: Option<&str>) {
         let mut entries = self.events.iter_mut().rev();
         let grant = entries.find(|entry| entry.event.name == name && entry.event.is_about(owner));
@@ -346,10 +353,11 @@ impl EventDiff {
 }
 
 impl ObservedHold {
-    /// How it has ended, where only that is seen; `unknown` if nobody has seen its lease.
+    /// Returns how the hold has ended if only its absence is seen; `unknown` if its lease was never
+    /// seen.
     fn ended(&self, now: Moment, unknown: Change) -> Change {
         match self.end {
-            // If it had been renewed, the last look would have shown a later end.
+            // If it had been renewed, the last scan would have shown a later end.
             LeaseEnd::At(end) if end <= now + EXPIRY_TOLERANCE => Change::Expired,
             LeaseEnd::At(_) | LeaseEnd::Never => Change::Released,
             LeaseEnd::Unknown => unknown,
@@ -358,7 +366,8 @@ impl ObservedHold {
 }
 
 impl PendingEvent {
-    /// A new client's label reaches the store a moment after its first grant.
+    /// Reports whether a label may still come: a new client's label reaches the store a moment
+    /// after its first grant.
     fn wants_label(&self) -> bool {
         let event = &self.event;
         event.change == Change::Granted && event.label.is_none() && !self.final_label

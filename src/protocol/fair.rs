@@ -1,7 +1,8 @@
 //! The fair lock, Redisson's `RFairLock`: first come, first served.
 //!
-//! A hold is a plain lock's, so that a name's plain and fair locks keep each other out. Who has to wait stands in a line,
-//! and only the first in it gets the lock when it is free, or hears that it is.
+//! A hold is a plain lock's, so that the plain and fair locks of one name exclude each other.
+//! Waiters are queued, and only the head of the queue is granted the lock when it is free, or is
+//! notified that it is.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use super::store_queue::StoreQueue;
 use super::tombstones::Tombstones;
 use super::{Action, Channel, Entry, Moment, OwnerId, Reply, Request};
 
-/// After the grant of a lease shorter than this the next waiter is notified: a waiter asks every three seconds by itself, and
-/// the lease may expire before it does.
+/// After the grant of a lease shorter than this the next waiter is notified: a waiter retries by
+/// itself only every three seconds, and the lease may expire before it does.
 const SHORT_LEASE: Duration = Duration::from_secs(5);
 
-/// How many waiters a look shows.
+/// The number of waiters in a snapshot.
 pub const SHOWN: usize = 100;
 
 /// Decides one request to the fair lock.
@@ -39,7 +40,7 @@ pub fn apply(
     let name = &request.subject.name;
     let notify = lock.notify.map(|first| match first {
         Some(owner) => Channel::Waiter(name.clone(), owner),
-        // Those who want the plain lock of this name stand in no line.
+        // Waiters for the plain lock of this name are not in the queue.
         None => Channel::Lock(name.clone()),
     });
     Outcome {
@@ -53,7 +54,8 @@ struct FairApply<'a> {
     tombstones: &'a mut Tombstones,
     queue: &'a mut dyn StoreQueue,
     now: Moment,
-    /// Who is told that it may be worth asking: the first in line, or nobody in particular.
+    /// The waiter to notify that a retry may succeed: the head of the queue, or the lock's own
+    /// channel if the queue is empty.
     notify: Option<Option<OwnerId>>,
 }
 
@@ -75,7 +77,8 @@ impl FairApply<'_> {
                 Reply::Forced(forced)
             }
             Action::Undo { owner, entry } => self.undo(owner, *entry),
-            // It goes to the first in line, and not to whom its holder likes.
+            // The lock goes to the head of the queue, and not to the waiter that its holder would
+            // choose.
             Action::Release { owner, .. } | Action::Transfer { from: owner, .. } => {
                 let left = match request.action {
                     Action::Release { left, .. } => left,
@@ -109,7 +112,7 @@ impl FairApply<'_> {
                 match self.queue.first_live(now) {
                     Some(first) if first != *owner => {
                         if before != Some(first) {
-                            // Whoever was told that it is free has gone.
+                            // The waiter that was notified of the release has gone.
                             self.notify = Some(Some(first));
                         }
                         Reply::Busy { ttl: None }
@@ -121,7 +124,8 @@ impl FairApply<'_> {
         match (reply, waits) {
             (Reply::Granted { token }, _) => {
                 let waited = self.queue.remove(owner);
-                // The next waiter learns with its question when the hold ends.
+                // Otherwise the next waiter learns from the reply to its own request when the hold
+                // ends.
                 if waited && lease < SHORT_LEASE {
                     self.notify = self.queue.first_live(now).map(Some);
                 }
@@ -130,7 +134,8 @@ impl FairApply<'_> {
             (Reply::Busy { ttl }, Some(waits)) => {
                 self.queue.enqueue(*owner, now + waits);
                 let before = self.queue.first().map(|(owner, _)| owner);
-                // Only the first has to know when the hold ends: the others would all ask at that moment.
+                // Only the head has to know when the hold ends: the others would all retry at that
+                // moment.
                 let first = self.queue.first_live(now);
                 if first != before && first != Some(*owner) {
                     self.notify = first.map(Some);
@@ -147,7 +152,8 @@ impl FairApply<'_> {
         let reply = mutex::undo(self.held, self.tombstones, owner, entry, self.now, 0);
         match reply {
             Reply::Released { .. } => {
-                // Though it was carried out, it may come: who waits in line asks many times.
+                // The acquire was carried out, but may arrive once more: a queued waiter sends it
+                // many times.
                 self.tombstones.insert(owner, entry, self.now);
                 self.notify_first();
             }
@@ -168,7 +174,7 @@ impl FairApply<'_> {
         reply
     }
 
-    /// Whoever is first then has to know: that the lock is free, or when it will be.
+    /// Removes a waiter. The next head then has to learn that the lock is free, or when it will be.
     fn leave_queue(&mut self, owner: &OwnerId) {
         if !self.queue.contains(owner) {
             return;

@@ -1,13 +1,13 @@
-//! Keeps those apart who would otherwise move in step.
+//! Jitter: it keeps apart clients that would otherwise move in step.
 
 use std::time::Duration;
 
-/// A part of `longest`, by chance.
+/// Returns a random part of `longest`.
 pub fn spread(longest: Duration, seed: u64) -> Duration {
     longest.mul_f64(fraction(seed))
 }
 
-/// Between 0 and 1 (splitmix64; a few bits are plenty to keep waiters apart).
+/// Returns a number between 0 and 1 (splitmix64; a few bits are plenty to keep waiters apart).
 pub(super) fn fraction(seed: u64) -> f64 {
     let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

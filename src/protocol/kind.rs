@@ -1,7 +1,7 @@
-//! The primitives, and what sets them apart for those who wait and hold.
+//! The primitives, and the properties in which they differ for waiters and holders.
 //!
-//! What a primitive *does* is its `apply` and its scripts. This is all the rest of the code may know of
-//! it; a new kind has to answer each of these.
+//! The behaviour of a primitive is in its `apply` and its scripts. The properties here are all that
+//! the rest of the code may know of it; a new kind has to answer each of them.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 pub enum Kind {
     /// The plain, reentrant lock: Redisson's `RLock`.
     Mutex,
-    /// The same with a token for each grant: Redisson's `RFencedLock`.
+    /// The plain lock with a token for each grant: Redisson's `RFencedLock`.
     Fenced,
-    /// The same, first come, first served: Redisson's `RFairLock`.
+    /// The plain lock, first come, first served: Redisson's `RFairLock`.
     Fair,
     /// The reader's side of the read/write lock: Redisson's `RReadWriteLock`.
     Read,
-    /// The writer's.
+    /// The writer's side of the read/write lock.
     Write,
     /// One value that is there or not: the lock of most other libraries.
     Simple,
@@ -28,16 +28,17 @@ pub enum Kind {
     Latch,
 }
 
-/// What is kept under a name. Kinds of one shape keep each other out; those of different shapes cannot share a name.
+/// The form of the state that a store keeps under a name. Kinds with the same form exclude each
+/// other; kinds with different forms cannot share a name.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum StateKind {
-    /// An owner, and how often it holds the lock.
+    /// An owner and its hold count.
     Mutex,
-    /// Readers, or a writer, and how often each holds the lock.
+    /// Readers, or a writer, with a hold count each.
     ReadWrite,
-    /// An owner.
+    /// An owner without a count.
     Simple,
-    /// A number, and what is out of it.
+    /// A number of permits, and the permits that are out.
     Semaphore,
     /// A number of permits.
     Counter,
@@ -46,7 +47,7 @@ pub enum StateKind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Mutex,
         Self::Fenced,
@@ -59,7 +60,7 @@ impl Kind {
         Self::Latch,
     ];
 
-    /// What is kept of it.
+    /// Returns the form of its state.
     pub const fn state_kind(self) -> StateKind {
         match self {
             Self::Mutex | Self::Fenced | Self::Fair => StateKind::Mutex,
@@ -71,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// Whether each grant has a token.
+    /// Reports whether each grant has a token.
     pub const fn is_fenced(self) -> bool {
         match self {
             Self::Fenced => true,
@@ -80,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// Whether the store keeps the line of those who wait, each by itself.
+    /// Reports whether the store keeps a queue with an entry for every waiter.
     pub const fn has_server_queue(self) -> bool {
         match self {
             Self::Fair => true,
@@ -89,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// Whether anybody stands in a line that the store keeps.
+    /// Reports whether some waiters have an entry in a queue that the store keeps.
     pub const fn may_have_server_queue(self) -> bool {
         match self {
             Self::Fair | Self::Semaphore | Self::Counting => true,
@@ -98,17 +99,18 @@ impl Kind {
         }
     }
 
-    /// Whether the store knows of those who ask for so many and have to wait, and is told when they wait no longer.
+    /// Reports whether the store registers waiters for this many permits, and has to be notified
+    /// when they stop waiting.
     pub const fn registers_waiters(self, permits: u32) -> bool {
         match self {
             Self::Fair | Self::Write => true,
             Self::Mutex | Self::Fenced | Self::Read | Self::Simple | Self::Latch => false,
-            // Who wants one may have any that comes.
+            // A waiter for one permit can use any permit that becomes free.
             Self::Semaphore | Self::Counting => permits > 1,
         }
     }
 
-    /// Whether it takes more than a store can be told command by command.
+    /// Reports whether it needs scripts: single commands of a store cannot express it.
     pub const fn needs_scripts(self) -> bool {
         match self {
             Self::Fair | Self::Read | Self::Write => true,
@@ -117,7 +119,8 @@ impl Kind {
         }
     }
 
-    /// Whether it is a number that nobody holds, so that each change of it is one that must not be made twice.
+    /// Reports whether it is a counter without owners, so that no change of it may be applied
+    /// twice.
     pub const fn is_ownerless(self) -> bool {
         match self {
             Self::Counting | Self::Latch => true,
@@ -126,12 +129,12 @@ impl Kind {
         }
     }
 
-    /// Whether the store can say if somebody holds it: what is only counted is nobody's.
+    /// Reports whether the store can tell if it is held: a counter has no holder.
     pub const fn is_inspectable(self) -> bool {
         !self.is_ownerless()
     }
 
-    /// Whether its holders have permits, each with an id of its own, and are nobody who may come again.
+    /// Reports whether its holders have permits, each with an id of its own, and cannot reenter.
     pub const fn has_permits(self) -> bool {
         match self {
             Self::Semaphore => true,
@@ -140,8 +143,8 @@ impl Kind {
         }
     }
 
-    /// Whether it can be one lock on most of several servers, which know nothing of each other: no line, no number that all
-    /// would have to agree upon.
+    /// Reports whether it can be one lock on a majority of servers that know nothing of each other:
+    /// they share no queue and no number that all of them would have to agree upon.
     pub const fn supports_quorum(self) -> bool {
         match self {
             Self::Mutex | Self::Simple => true,
@@ -150,19 +153,22 @@ impl Kind {
         }
     }
 
-    /// Which of two, among those that keep each other out, does for both: who writes may read; a token is more than none; and
-    /// who gives a fair lock back tells the first in its line.
+    /// Orders kinds that exclude each other: a hold of the stronger of two kinds serves as both. A
+    /// writer may read, a grant with a token is more than one without, and the release of a fair
+    /// lock notifies the head of its queue.
     pub const fn strength(self) -> u8 {
         match self {
             Self::Fenced => 2,
             Self::Fair | Self::Write => 1,
             Self::Mutex | Self::Read | Self::Simple => 0,
-            // These keep nobody out.
+            // A hold of these kinds excludes no other hold.
             Self::Semaphore | Self::Counting | Self::Latch => 0,
         }
     }
 
-    /// Its place in the order in which everybody takes several of one name. Between programs: a number that is given stays.
+    /// Returns its place in the order in which every client acquires several primitives of one
+    /// name. Programs of different versions share this order: a number that has been assigned never
+    /// changes.
     pub const fn rank(self) -> u8 {
         match self {
             Self::Mutex => 0,
@@ -177,7 +183,7 @@ impl Kind {
         }
     }
 
-    /// The other side of a lock that has two.
+    /// Returns the other side of a lock that has two.
     pub const fn other_side(self) -> Option<Self> {
         match self {
             Self::Read => Some(Self::Write),
@@ -187,19 +193,21 @@ impl Kind {
         }
     }
 
-    /// Nobody sleeps longer than this without asking again: a message may be lost, and there may be none.
+    /// Returns the upper bound of a waiter's sleep between two requests: a notification may be
+    /// lost, and some locks send none.
     pub const fn longest_sleep(self) -> Duration {
         match self {
             Self::Mutex | Self::Fenced | Self::Read | Self::Write => Duration::from_secs(2),
             Self::Semaphore | Self::Counting | Self::Latch => Duration::from_secs(2),
-            // Asking is also how it stays in the line.
+            // A request also keeps the waiter's place in the queue.
             Self::Fair => Duration::from_secs(3),
-            // Other libraries tell nobody when they give it back.
+            // Other libraries send no notification when they release it.
             Self::Simple => Duration::from_millis(100),
         }
     }
 
-    /// Nor does a poller, however patient it wants to be, where the store believes for a while only that it is there.
+    /// Returns the upper bound of a pause in poll mode, however long a pause is configured: a store
+    /// that registers waiters forgets a waiter that sends no request for a while.
     pub const fn longest_poll(self) -> Duration {
         match self {
             Self::Fair | Self::Write | Self::Semaphore | Self::Counting => self.longest_sleep(),
@@ -208,8 +216,8 @@ impl Kind {
         }
     }
 
-    /// Whether one hold keeps all others out. Behind a hold of our own nobody then needs to ask the
-    /// store.
+    /// Reports whether one hold excludes all others. A waiter behind a hold of its own client then
+    /// needs no request to the store.
     pub const fn is_exclusive(self) -> bool {
         match self {
             Self::Mutex | Self::Fenced | Self::Fair | Self::Write | Self::Simple => true,
@@ -217,18 +225,21 @@ impl Kind {
         }
     }
 
-    /// Whether a hold may go from one waiter of a client to the next without the store having a say.
+    /// Reports whether a hold may pass from one waiter of a client to the next without a request to
+    /// the store.
     pub const fn supports_local_handoff(self) -> bool {
         match self {
             Self::Mutex | Self::Simple => true,
-            // Each has a token of its own, which the store gives; or it goes to the first in the store's line; or readers
-            // have their turn; or each is another permit.
+            // Each grant has a token of its own, which the store assigns; or the lock goes to the
+            // head of the store's queue; or readers have their turn; or each grant is another
+            // permit.
             Self::Fenced | Self::Fair | Self::Read | Self::Write => false,
             Self::Semaphore | Self::Counting | Self::Latch => false,
         }
     }
 
-    /// Whether the store may give it to the next waiter of a client in the same breath.
+    /// Reports whether the store may release it and grant it to the next waiter of the same client
+    /// in one request.
     pub const fn supports_transfer(self) -> bool {
         match self {
             Self::Fair | Self::Read | Self::Write => false,
@@ -238,20 +249,21 @@ impl Kind {
     }
 }
 
-/// The kinds of locks, as a user knows them.
+/// The kinds of locks in the public API.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LockKind {
     /// [`Client::lock`](crate::Client::lock).
     Plain,
-    /// [`Client::fenced_lock`](crate::Client::fenced_lock). On a server a plain lock is taken for one if the name has been a
-    /// fenced one's before.
+    /// [`Client::fenced_lock`](crate::Client::fenced_lock). On a server a plain lock is reported as
+    /// fenced if a fenced lock had the name before.
     Fenced,
-    /// [`Client::fair_lock`](crate::Client::fair_lock), while somebody waits for it; otherwise it looks like a plain one.
+    /// [`Client::fair_lock`](crate::Client::fair_lock), while it has waiters; otherwise it looks
+    /// like a plain lock.
     Fair,
-    /// [`Client::rw_lock`](crate::Client::rw_lock), to read.
+    /// [`Client::rw_lock`](crate::Client::rw_lock), held to read.
     Read,
-    /// [`Client::rw_lock`](crate::Client::rw_lock), to write. Its writer may read as well.
+    /// [`Client::rw_lock`](crate::Client::rw_lock), held to write. Its writer may read as well.
     Write,
     /// [`Client::simple_lock`](crate::Client::simple_lock).
     Simple,
@@ -260,7 +272,7 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// As a user knows it, if it is a lock.
+    /// Returns the public kind of a primitive, if the primitive is a lock.
     pub(crate) const fn of(kind: Kind) -> Option<Self> {
         match kind {
             Kind::Mutex => Some(Self::Plain),

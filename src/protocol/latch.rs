@@ -1,4 +1,4 @@
-//! The latch, Redisson's `RCountDownLatch`: a count that goes down, and those who wait until it has gone.
+//! The latch, Redisson's `RCountDownLatch`: a count that goes down, with waiters for its end.
 
 use super::dedup::{DedupTable, IdempotencyKey, RecordedOutcome};
 use super::number::{CounterOp, counted, inspected};
@@ -23,7 +23,7 @@ pub fn apply(
         }
         Action::SemaphoreOp(_) => (counted(*left), false),
         Action::Inspect => (inspected(*left), false),
-        // Nobody has anything of it.
+        // A latch has no holder.
         Action::ForceRelease => (Reply::Forced(false), false),
         Action::Acquire { .. }
         | Action::Transfer { .. }
@@ -48,13 +48,13 @@ fn alter(
         CounterOp::CountDown => before.map(|left| left - 1).filter(|left| *left > 0),
         CounterOp::Delete => None,
         CounterOp::SetOnce(count) => before.or(Some(count)),
-        // Those are a semaphore's.
+        // These operations are a semaphore's.
         CounterOp::Add(_) | CounterOp::Drain | CounterOp::Set(_) | CounterOp::Take { .. } => before,
     };
     *left = after;
     let effect = RecordedOutcome::Altered(before, after);
     dedup.record(key, effect, ctx.now);
-    // It is there, or has gone; but below one there was nobody left to wait for it.
+    // Waiters are notified when the latch is set or is gone; a count below one had no waiters left.
     let counted_below = change == CounterOp::CountDown && before.is_some_and(|left| left < 1);
     let notify = before.is_some() != after.is_some() && !counted_below;
     (effect.into(), notify)

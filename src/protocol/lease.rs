@@ -1,4 +1,4 @@
-//! One hold after its grant: valid, at risk, lost or given back.
+//! One hold after its grant: valid, at risk, lost or released.
 //!
 //! # States
 //!
@@ -6,19 +6,20 @@
 //! |------------|----------------------|--------------------|----------------------------------------------|
 //! | held       | until `valid_until`  | every third        | a renewal fails → at risk                    |
 //! | at risk    | until `valid_until`  | sooner             | a renewal succeeds → held                    |
-//! | suspect    | until `valid_until`  | at once, fixed too | one that was asked for since then → held     |
+//! | suspect    | until `valid_until`  | at once, fixed too | a renewal sent since then succeeds → held    |
 //! | lost(why)  | no                   | never              | never: once lost, never un-lost              |
 //! | released   | no                   | never              | never                                        |
 //!
-//! From held, at risk and suspect (the store may have forgotten it) alike: the store refuses a renewal, `valid_until` passes, the longest hold
-//! asked for is over, or the client closes → lost; the last guard goes → released.
+//! From held, at risk and suspect (the store may have forgotten the hold) alike: the store refuses
+//! a renewal, `valid_until` passes, the requested `max_hold` is over, or the client closes → lost;
+//! the last guard is released or dropped → released.
 //!
 //! `valid_until` counts from the moment *before* the request was sent, because the store's clock
-//! started no earlier, and is shortened by an allowance for two clocks that do not run alike. A failed
-//! renewal leaves it where it is; nothing ever moves it back.
+//! started no earlier, and is shortened by an allowance for two clocks that run at different rates.
+//! A failed renewal leaves it where it is; nothing ever moves it back.
 //!
-//! A lease that others may cut short is relied on for as long as they leave of it, and asked for anew, fixed or not, until
-//! what was promised is over.
+//! A lease that peers (other clients) may cut short is relied on only for as long as they leave of
+//! it, and is renewed, fixed or not, until the end of what was granted.
 
 use std::time::Duration;
 
@@ -29,47 +30,51 @@ pub use self::end::{HoldEnd, LostReason, Risk, Tick};
 use self::guards::{GuardTerms, Guards};
 use super::Moment;
 
-/// What one guard asked for.
+/// The terms that one guard asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LeaseTerms {
-    /// How long the store keeps the hold without hearing from us.
+    /// How long the store keeps the hold without a renewal.
     pub lease: Duration,
-    /// Whether it is renewed for as long as the guard lives.
+    /// Whether the lease is renewed for as long as the guard lives.
     pub keep_alive: bool,
-    /// After this long the hold is over, renewed or not.
+    /// The hold is over after this long, renewed or not.
     pub max_hold: Option<Duration>,
-    /// Others may cut the lease short to this, from any moment on: it is relied on for no longer, and asked for anew in time.
+    /// Peers may cut the lease short to this, from any moment on: it is relied on for no longer,
+    /// and renewed in time.
     pub peer_ttl_cap: Option<Duration>,
 }
 
-/// A lease for holds that end with a process and not by the clock; longer than any that may be asked for. The store is
-/// asked all the same now and then: a holder that was forced out must hear of it.
+/// The lease of holds that end with a process and not by the clock; longer than any lease that can
+/// be requested. The store is asked now and then all the same: a holder that was forced out must
+/// learn of it.
 pub const NO_EXPIRY: Duration = Duration::from_secs(250 * 365 * 24 * 60 * 60);
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// A lease that makes nothing last longer: whoever asks for it only wants to hear whether the hold is there.
+/// A lease that prolongs nothing: a renewal with it only asks whether the hold still exists.
 pub const PROBE: Duration = Duration::from_millis(1);
-/// How soon a fixed lease is asked about again.
+/// Replaces [`PROBE`] where the delay before the next attempt is derived from the lease.
 const PROBE_RETRY: Duration = Duration::from_secs(1);
 
-/// The lease of one hold, with everything its guards asked for.
+/// The lease of one hold, with the terms of all its guards.
 #[derive(Debug)]
 pub struct LeaseState {
     until: Moment,
     renew_at: Moment,
     renewing: bool,
     risk: Option<Risk>,
-    /// Since when the store may have forgotten it: only what is asked from then on says that it has not.
+    /// The moment since which the store may have forgotten the hold: only the reply to a request
+    /// sent later shows that it has not.
     suspect_since: Option<Moment>,
     end: Option<HoldEnd>,
     guards: Guards,
     next_guard: u32,
     peer_ttl_cap: Option<Duration>,
-    /// When the longest lease ends that was ever granted, be it cut short or not.
+    /// The end of the longest lease that was ever granted, cut short or not.
     granted_until: Moment,
 }
 
 impl LeaseState {
-    /// A fresh grant and its first guard, number 0; `None` if its lease ran out on the way.
+    /// Creates the lease of a new grant with its first guard, number 0; `None` if the lease expired
+    /// before the reply arrived.
     pub fn granted(terms: LeaseTerms, sent: Moment, now: Moment) -> Option<Self> {
         let sent = if planted!(ValidityFromReply) {
             now
@@ -93,14 +98,15 @@ impl LeaseState {
         lease.is_valid(now).then_some(lease)
     }
 
-    /// Another guard of the same owner. It counts at once, so that nobody gives the hold back while
-    /// the store is asked; what the store then grants is told by [`LeaseState::extended`].
+    /// Adds another guard of the same owner and returns its number. The guard counts at once, so
+    /// that the hold is not released while the request to the store is under way; the lease that
+    /// the store then grants is reported to [`LeaseState::extended`].
     pub fn join(&mut self, terms: LeaseTerms, now: Moment) -> u32 {
         self.add_guard(terms, now, now)
     }
 
-    /// The store has granted `lease` on a request sent at `sent`. Never shortens what is there, and
-    /// comes too late if the hold has run out meanwhile.
+    /// Records that the store has granted `lease` on a request sent at `sent`. Never shortens the
+    /// lease, and comes too late if the hold has expired meanwhile.
     pub fn extended(&mut self, lease: Duration, sent: Moment, now: Moment) {
         if planted!(LateRenewalRevives) {
             self.end = None;
@@ -110,7 +116,7 @@ impl LeaseState {
         }
     }
 
-    /// Ends this hold and goes on as another's, with the same standing at the store.
+    /// Ends this hold and returns it as another waiter's, in the same state at the store.
     pub fn hand_off(&mut self, terms: LeaseTerms, now: Moment) -> Self {
         self.end = Some(HoldEnd::Released);
         let mut next = Self {
@@ -134,13 +140,13 @@ impl LeaseState {
         next
     }
 
-    /// A guard has gone; returns how many are left.
+    /// Removes a guard and returns how many are left.
     pub fn leave(&mut self, guard: u32) -> u32 {
         self.guards.remove(guard);
         self.count()
     }
 
-    /// What is to be done at `now`. A renewal it asks for counts as under way.
+    /// Returns what is to be done at `now`. A renewal that it asks for counts as under way.
     pub fn tick(&mut self, now: Moment) -> Tick {
         if self.end.is_some() {
             return Tick::Over;
@@ -160,7 +166,7 @@ impl LeaseState {
         }
     }
 
-    /// When [`LeaseState::tick`] has something to say next; never, once it has ended.
+    /// Returns when [`LeaseState::tick`] next has something to do; `None` once the hold has ended.
     pub fn next_tick(&self) -> Option<Moment> {
         if self.end.is_some() {
             return None;
@@ -175,9 +181,10 @@ impl LeaseState {
         })
     }
 
-    /// The store has granted `lease` anew, on a request sent at `sent`.
+    /// Records that the store has renewed `lease`, on a request sent at `sent`.
     ///
-    /// Comes too late if the hold has run out meanwhile: others may already have been told so.
+    /// It comes too late if the hold has expired meanwhile: the loss may already have been
+    /// reported.
     pub fn renewed(&mut self, lease: Duration, sent: Moment, now: Moment) {
         let sent = if planted!(RenewalFromReply) {
             now
@@ -186,7 +193,7 @@ impl LeaseState {
         };
         self.extended(lease, sent, now);
         if self.suspect_since.is_some_and(|since| sent < since) {
-            // Whoever said so may not be the one that is asked now.
+            // The reply may come from a server other than the one that is asked now.
             return;
         }
         self.renewing = false;
@@ -197,7 +204,7 @@ impl LeaseState {
         }
     }
 
-    /// A renewal brought no answer, or none that says whose the lock is.
+    /// Records a renewal without a reply, or with one that does not say whose the lock is.
     pub fn renewal_failed(&mut self, lease: Duration, now: Moment) {
         if planted!(WatchdogGivesUp) {
             return;
@@ -209,7 +216,8 @@ impl LeaseState {
         }
     }
 
-    /// The store may have forgotten it: it is asked at once, whatever is under way.
+    /// Records that the store may have forgotten the hold: a renewal is due at once, even if
+    /// another one is under way.
     pub fn suspect(&mut self, now: Moment) {
         self.suspect_since = Some(now);
         self.risk = Some(Risk::Failover);
@@ -217,7 +225,7 @@ impl LeaseState {
         self.renewing = false;
     }
 
-    /// Ends the hold as lost; `false` if it was over already.
+    /// Ends the hold as lost; returns `false` if it was over already.
     pub fn mark_lost(&mut self, reason: LostReason) -> bool {
         self.renewing = false;
         let first = self.end.is_none();
@@ -225,7 +233,7 @@ impl LeaseState {
         first
     }
 
-    /// Ends the hold as given back; says how it ended if it was over already.
+    /// Ends the hold as released; returns the reason if it was lost before.
     pub fn release(&mut self, now: Moment) -> Result<(), LostReason> {
         if self.end.is_none()
             && let Some(reason) = self.ran_out(now)
@@ -241,12 +249,12 @@ impl LeaseState {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns how the hold ended, if it has.
     pub const fn end(&self) -> Option<HoldEnd> {
         self.end
     }
 
-    /// Why it was lost by `now`, noticed or not.
+    /// Returns why the hold was lost by `now`, whether or not a tick has noticed it.
     pub fn lost(&self, now: Moment) -> Option<LostReason> {
         match self.end {
             Some(HoldEnd::Lost(reason)) => Some(reason),
@@ -255,35 +263,36 @@ impl LeaseState {
         }
     }
 
-    /// Whether the hold can be relied on at `now`.
+    /// Reports whether the hold can be relied on at `now`.
     pub fn is_valid(&self, now: Moment) -> bool {
         self.end.is_none() && self.ran_out(now).is_none()
     }
 
-    /// From this moment on it cannot be relied on.
+    /// Returns the moment from which the hold cannot be relied on.
     pub fn valid_until(&self) -> Moment {
         self.cutoff()
             .map_or(self.until, |cutoff| cutoff.min(self.until))
     }
 
-    /// What threatens it, while it is still valid.
+    /// Returns what threatens the hold, while it is still valid.
     pub fn risk(&self, now: Moment) -> Option<Risk> {
         self.risk.filter(|_| self.is_valid(now))
     }
 
-    /// Whether this guard wants the lease renewed.
+    /// Reports whether this guard asked for renewals of the lease.
     pub fn keeps_alive(&self, guard: u32) -> bool {
         let mut guards = self.guards.iter();
         guards.any(|terms| terms.guard == guard && terms.keep_alive.is_some())
     }
 
-    /// How many guards it has.
+    /// Returns the number of guards.
     pub fn count(&self) -> u32 {
         u32::try_from(self.guards.iter().count()).unwrap_or(u32::MAX)
     }
 
-    /// Whether it is good enough to be passed on to another waiter of this client: alone, renewed,
-    /// not at risk, nothing under way and two thirds of its time left.
+    /// Reports whether the hold may be handed off to another waiter of this client: it has one
+    /// guard, is kept alive, is not at risk, has no renewal under way and two thirds of its time
+    /// left.
     pub fn may_hand_off(&self, now: Moment) -> bool {
         let Some(lease) = self.keep_alive() else {
             return false;
@@ -325,7 +334,7 @@ impl LeaseState {
             .map(|_| LostReason::MaxHold)
     }
 
-    /// The longest lease that some guard wants kept alive.
+    /// Returns the longest lease that some guard asked to keep alive.
     fn keep_alive(&self) -> Option<Duration> {
         self.guards
             .iter()
@@ -333,7 +342,7 @@ impl LeaseState {
             .max()
     }
 
-    /// The store has granted this lease on a request sent then.
+    /// Raises the end of the lease to that of a grant on a request sent at `sent`.
     fn raise(&mut self, lease: Duration, sent: Moment) {
         let sure = self
             .peer_ttl_cap
@@ -346,13 +355,14 @@ impl LeaseState {
         self.keep_alive().is_some() || self.is_capped_by_peer().is_some()
     }
 
-    /// To what others may have cut it, if it was to last longer; by more than any answer would lose of it.
+    /// Returns the lease that peers may have left, if that is shorter than the granted one by more
+    /// than a renewal itself loses to the drift allowance.
     fn is_capped_by_peer(&self) -> Option<Duration> {
         self.peer_ttl_cap
             .filter(|peer_ttl_cap| self.until + drift(*peer_ttl_cap) < self.granted_until)
     }
 
-    /// What to ask for of a fixed lease that others may have cut short.
+    /// Returns the lease to renew for a fixed lease that peers may have cut short.
     fn remaining_grant(&self, now: Moment) -> Option<Duration> {
         let peer_ttl_cap = self.is_capped_by_peer()?;
         Some(peer_ttl_cap.min(self.granted_until.since(now)))
@@ -366,12 +376,12 @@ impl LeaseState {
     }
 }
 
-/// When a grant of `lease`, asked for at `sent`, cannot be relied on any more.
+/// Returns when a grant of `lease`, requested at `sent`, cannot be relied on any more.
 pub fn valid_until(sent: Moment, lease: Duration) -> Moment {
     sent + lease.saturating_sub(drift(lease))
 }
 
-/// How far two clocks may drift apart over one lease: Redlock's allowance, 1 % and 2 ms.
+/// Returns how far two clocks may drift apart over one lease: Redlock's allowance, 1 % and 2 ms.
 fn drift(lease: Duration) -> Duration {
     if planted!(NoDriftAllowance) {
         return Duration::ZERO;
@@ -379,7 +389,8 @@ fn drift(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
 }
 
-/// Every third of the lease; on a grid, so that many holds fall due together and travel together.
+/// Returns when to renew: after a third of the lease, on a grid, so that many holds fall due
+/// together and share a batch.
 fn renew_at(sent: Moment, lease: Duration) -> Moment {
     let pause = if planted!(RenewedTooLate) {
         lease
@@ -391,7 +402,8 @@ fn renew_at(sent: Moment, lease: Duration) -> Moment {
     (sent + pause).align_down(pause / 20).max(sent)
 }
 
-/// Sooner than after a success, but not so soon that an ailing store is hammered.
+/// Returns the delay before a failed renewal is retried: sooner than after a success, but not so
+/// soon that it overloads an ailing store.
 fn retry_after(lease: Duration) -> Duration {
     let lease = if lease == PROBE { PROBE_RETRY } else { lease };
     (lease / 10).clamp(Duration::from_millis(10), Duration::from_secs(1))

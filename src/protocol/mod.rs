@@ -1,18 +1,20 @@
-//! What is decided: who gets a lock, when to ask again, when a hold is over.
+//! The rules: which request gets a lock, when a waiter sends its next request, when a hold is over.
 //!
-//! Everything here is pure. There is no clock, no socket and no runtime below this line: `now` is an
-//! argument and the answer is a value, so that a million histories can be tried in a minute.
+//! Everything here is pure. There is no clock, no socket and no runtime below this line: `now` is
+//! an argument and the reply is a value, so that a million histories can be tried in a minute.
 //!
-//! - [`request`] is the whole vocabulary between a client and a store, [`kind`] what sets primitives apart,
-//!   [`owner`] who holds, [`token`] which grant it was, [`release_on`] with what a hold ends beside its lease,
-//!   [`moment`] when; [`tombstones`] is for how long a store remembers a request that was undone;
-//! - [`state`], [`mutex`], [`fair`] (with its [`store_queue`]), [`rw`] (with its [`writers`]), [`simple`], [`semaphore`] (of
-//!   [`permit`]s), and, of
-//!   [`number`]s that are nobody's, [`counting`] and [`latch`] (with their [`dedup`]) decide *at* the store: one `apply` for each
-//!   primitive; [`change`] says what it did to whom;
-//! - [`acquire`] and [`lease`] decide *here*: try, wait and retry before a grant; renew, at risk and
-//!   lost after it; [`quorum`] what most of several servers have granted; [`event_diff`] what a watch tells; [`jitter`] keeps them
-//!   from all doing it at once.
+//! - Vocabulary: [`request`] is every request and reply between a client and a store, [`kind`] the
+//!   differences between the primitives, [`owner`] the identity of a holder, [`token`] the number
+//!   of a grant, [`release_on`] what ends a hold apart from its lease, [`moment`] a point in time,
+//!   [`tombstones`] the undone requests that a store remembers for a while.
+//! - Decisions *at the store*: [`state`] and one `apply` for each primitive in [`mutex`], [`fair`]
+//!   (with its [`store_queue`]), [`rw`] (with its [`writers`]), [`simple`], [`semaphore`] (of
+//!   [`permit`]s) and, for ownerless counters ([`number`]), [`counting`] and [`latch`] (with their
+//!   [`dedup`]). [`change`] says which holds a request ended and began.
+//! - Decisions *at the client*: [`acquire`] and [`lease`] try, wait and retry before a grant, and
+//!   renew, put at risk and lose a hold after it. [`quorum`] counts the grants of several servers,
+//!   [`event_diff`] derives the events of a watch, [`jitter`] spreads clients that would otherwise
+//!   act at the same time.
 
 #![cfg_attr(
     not(feature = "internals"),

@@ -1,4 +1,4 @@
-//! A point in time on some clock that only moves forward.
+//! A point in time on a clock that only moves forward.
 
 use std::num::NonZeroU64;
 use std::ops::Add;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// A moment, counted from the start of whichever clock the caller reads.
 ///
-/// `std::time::Instant` cannot be made up in a test and stands still while a machine sleeps; this one
-/// is only a number, and who reads the clock decides what it means.
+/// `std::time::Instant` cannot be made up in a test and stands still while a machine sleeps. A
+/// `Moment` is only a number; the caller that reads the clock decides what it means.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[cfg_attr(
     feature = "sqlite",
@@ -15,29 +15,29 @@ use std::time::Duration;
     serde(transparent)
 )]
 pub struct Moment {
-    /// Since the clock's zero; enough for five centuries. Never zero itself, so that one that may be missing
-    /// takes no more room.
+    /// Nanoseconds since the clock's zero, enough for five centuries. Never zero, so that an
+    /// `Option<Moment>` takes no more room.
     nanos: NonZeroU64,
 }
 
 impl Moment {
-    /// The moment this long after the clock's zero.
+    /// Returns the moment this long after the clock's zero.
     pub fn at(since_start: Duration) -> Self {
         Self::new(nanos(since_start))
     }
 
-    /// How long ago `earlier` was; zero if it is still to come.
+    /// Returns how long ago `earlier` was; zero if it is still to come.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos.get().saturating_sub(earlier.nanos.get()))
     }
 
-    /// This moment rounded down to a multiple of `grid`.
+    /// Returns this moment rounded down to a multiple of `grid`.
     pub fn align_down(self, grid: Duration) -> Self {
         let nanos = self.nanos.get();
         Self::new(nanos - nanos % self::nanos(grid).max(1))
     }
 
-    /// How many nanoseconds after the clock's zero.
+    /// Returns the nanoseconds since the clock's zero.
     pub const fn as_nanos(self) -> u64 {
         self.nanos.get()
     }
@@ -48,7 +48,7 @@ impl Moment {
     }
 }
 
-/// Far-away sums stop at the end of time instead of panicking: a wait may be `Duration::MAX`.
+/// Sums beyond the end of time stop there instead of panicking: a wait may be `Duration::MAX`.
 impl Add<Duration> for Moment {
     type Output = Self;
 

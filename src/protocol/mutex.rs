@@ -1,4 +1,5 @@
-//! The plain, reentrant lock, Redisson's `RLock`; and the fenced one, its `RFencedLock`, which gives each grant a token.
+//! The plain, reentrant lock, Redisson's `RLock`, and the fenced lock, its `RFencedLock`, which
+//! gives each grant a token.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::{
     Request,
 };
 
-/// A held lock. A free one is not remembered at all.
+/// A held lock. A free lock is not stored at all.
 #[derive(Clone, Debug)]
 #[cfg_attr(
     feature = "sqlite",
@@ -20,7 +21,7 @@ pub struct Mutex {
     owner: OwnerId,
     count: u32,
     until: Moment,
-    /// Which grant it was, if somebody asked for that.
+    /// The token of the grant, if it was requested as a fenced lock's.
     #[cfg_attr(
         feature = "sqlite",
         serde(default, skip_serializing_if = "Option::is_none")
@@ -29,7 +30,7 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// One that this owner holds so often, until then.
+    /// Creates a lock that this owner holds `count` times, until then.
     pub const fn new(
         owner: OwnerId,
         count: u32,
@@ -44,22 +45,22 @@ impl Mutex {
         }
     }
 
-    /// Which grant it is, if it was a fenced lock's.
+    /// Returns the token of the grant, if it was requested as a fenced lock's.
     pub const fn token(&self) -> Option<FencingToken> {
         self.token
     }
 
-    /// How often it is held.
+    /// Returns how often it is held.
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whose it is.
+    /// Returns its owner.
     pub const fn owner(&self) -> OwnerId {
         self.owner
     }
 
-    /// When the lease runs out.
+    /// Returns when the lease expires.
     pub const fn until(&self) -> Moment {
         self.until
     }
@@ -69,7 +70,7 @@ impl Mutex {
     }
 }
 
-/// Decides one request to the plain lock, or to the fenced one.
+/// Decides one request to the plain or the fenced lock.
 pub fn apply(
     held: &mut Option<Mutex>,
     tombstones: &mut Tombstones,
@@ -156,14 +157,14 @@ pub(super) fn acquire(
                 held.count = held.count.max(count);
             }
             held.raise_lease(lease, now);
-            // One grant has one token, however often it is asked for.
+            // One grant has one token, however often the request arrives.
             held.token = held.token.or_else(token);
             Reply::Granted { token: held.token }
         }
         (Some(held), _) => Reply::Busy {
             ttl: Some(held.until.since(now)),
         },
-        // Granting it would make up the hold it goes by.
+        // A grant would make up the hold that the request is to enter.
         (None, Entry::Reentry { .. }) => Reply::Gone,
         (free, Entry::Fresh) => {
             let token = token();
@@ -182,12 +183,13 @@ pub(super) fn undo(
     listeners: u32,
 ) -> Reply {
     let left = match entry {
-        // Carried out, it cannot come again: no mark is needed.
+        // The acquire was carried out and cannot arrive again: no tombstone is needed.
         Entry::Fresh if mine(held, owner).is_ok() => return release(held, owner, 0, listeners),
         Entry::Fresh => 0,
         Entry::Reentry { count, .. } => count,
     };
-    // Into a hold that goes on one cannot tell by the count: others may have left meanwhile.
+    // The count of a hold that goes on does not show whether the acquire was carried out: other
+    // guards may have left meanwhile.
     tombstones.insert(owner, entry, now);
     if mine(held, owner).is_ok_and(|held| held.count > left) {
         return release(held, owner, left, listeners);
@@ -214,7 +216,7 @@ pub(super) fn release(
     }
 }
 
-/// The owner's hold, or what to say instead.
+/// Returns the owner's hold, or the reply that refuses the request.
 fn mine<'a>(held: &'a mut Option<Mutex>, owner: &OwnerId) -> Result<&'a mut Mutex, Reply> {
     match held {
         Some(held) if held.owner == *owner => Ok(held),

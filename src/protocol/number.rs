@@ -1,39 +1,43 @@
-//! Numbers that are nobody's, and how they may change.
+//! Ownerless counters, and the operations on them.
 
 use std::time::Duration;
 
 use super::{LockSnapshot, OwnerId, Permits, Reply};
 
-/// No number goes beyond this, nor below its negative: the greatest that every store counts to exactly.
+/// No counter goes beyond this, nor below its negative: the greatest number up to which every store
+/// counts exactly.
 pub const MAX_COUNTER: i64 = (1 << 53) - 1;
 
-/// A change, which is carried out once.
+/// A change to a counter, which is applied once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CounterOp {
-    /// So many more, or fewer; a semaphore's. Not at all, if that would go beyond [`MAX_COUNTER`].
+    /// Adds this many, or subtracts them if negative; a semaphore's. Changes nothing if the sum is
+    /// beyond [`MAX_COUNTER`].
     Add(i64),
-    /// One less, and none at zero; a latch's.
+    /// Subtracts one, and removes the counter at zero; a latch's.
     CountDown,
-    /// None is left of those that are there; a semaphore's.
+    /// Takes all that are available; a semaphore's.
     Drain,
-    /// Forget it.
+    /// Removes the counter.
     Delete,
-    /// Let there be so many; a semaphore's.
+    /// Sets the counter; a semaphore's.
     Set(i64),
-    /// Let there be so many, if nobody has said so.
+    /// Sets the counter if there is none yet.
     SetOnce(i64),
-    /// So many fewer, if there are as many; a semaphore's. Answered as an acquire is.
+    /// Subtracts this many, if as many are there; a semaphore's. The replies are those of an
+    /// acquire.
     Take {
-        /// Who stands in line for them meanwhile.
+        /// The owner under which the request waits in the queue.
         place: OwnerId,
-        /// How many.
+        /// The number of permits.
         count: u32,
-        /// How long it is believed to wait unless it asks again; none if it does not wait.
+        /// How long the queue keeps the waiter unless it sends another request; `None` if it does
+        /// not wait.
         waits: Option<Duration>,
     },
 }
 
-/// What a look at one shows.
+/// Returns the reply that reports a counter's value.
 pub(super) fn counted(number: Option<i64>) -> Reply {
     Reply::Counted {
         done: false,
@@ -41,7 +45,7 @@ pub(super) fn counted(number: Option<i64>) -> Reply {
     }
 }
 
-/// Nobody holds it, whether it is there or not.
+/// Returns the snapshot of a counter, which has no holder whether it exists or not.
 pub(super) fn inspected(number: Option<i64>) -> Reply {
     Reply::Inspected(number.map(|_| LockSnapshot::OWNERLESS))
 }

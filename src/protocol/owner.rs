@@ -1,9 +1,9 @@
-//! Who holds, as it stands in the store: `<client uuid>:<number>`, Redisson's form.
+//! The identity of a holder, as it is stored: `<client uuid>:<number>`, Redisson's form.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A client's uuid.
+/// The uuid of a client.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct ClientId([u8; 16]);
 
@@ -19,27 +19,27 @@ pub struct OwnerId {
     number: i64,
 }
 
-/// How long a client's uuid is in text.
+/// The length of a client's uuid as text.
 pub const CLIENT_LENGTH: usize = 36;
 
 impl ClientId {
-    /// The client with this uuid.
+    /// Creates the id of the client with this uuid.
     pub const fn new(uuid: [u8; 16]) -> Self {
         Self(uuid)
     }
 
-    /// The client with the uuid in this text, which must be as [`ClientId::text`] writes it.
+    /// Parses the uuid in this text, which must be exactly as [`ClientId::text`] writes it.
     pub fn parse(text: &str) -> Option<Self> {
         let uuid = Self(uuid::Uuid::try_parse(text).ok()?.into_bytes());
         (uuid.text() == text.as_bytes()).then_some(uuid)
     }
 
-    /// The uuid.
+    /// Returns the uuid.
     pub const fn bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// The uuid as text, in lower case and with its hyphens.
+    /// Returns the uuid as text, in lower case and with its hyphens.
     pub fn text(self) -> [u8; CLIENT_LENGTH] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [b'-'; CLIENT_LENGTH];
@@ -57,28 +57,28 @@ impl ClientId {
 }
 
 impl OwnerId {
-    /// The `number`-th owner of a client.
+    /// Creates the `number`-th owner of a client.
     pub const fn new(client: ClientId, number: i64) -> Self {
         Self { client, number }
     }
 
-    /// Whose owner.
+    /// Returns the owner's client.
     pub const fn client(self) -> ClientId {
         self.client
     }
 
-    /// Which of the client's owners.
+    /// Returns the owner's number within its client.
     pub const fn number(self) -> i64 {
         self.number
     }
 }
 
-/// That text is no owner's.
+/// The error that a text is no owner's id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ParseOwnerIdError;
 
-/// Reads what [`Display`](fmt::Display) writes, and nothing else: stores compare owners as text, so that
-/// two spellings of one would be two.
+/// Parses what [`Display`](fmt::Display) writes, and nothing else: stores compare owners as text,
+/// so that two spellings of one owner would be two owners.
 impl FromStr for OwnerId {
     type Err = ParseOwnerIdError;
 

@@ -6,9 +6,10 @@ use std::str::FromStr;
 
 use super::{ClientId, OwnerId};
 
-/// One permit that is out.
+/// The id of one permit that is out.
 ///
-/// It names the permit wherever it is: in another process, another language, or Redisson's own `release(permitId)`.
+/// It identifies the permit everywhere: in another process, another language, or Redisson's own
+/// `release(permitId)`.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -28,38 +29,40 @@ use super::{ClientId, OwnerId};
 )]
 pub struct PermitId([u8; 16]);
 
-/// How much of an id all permits of one owner share.
+/// The length of the prefix that the ids of one owner's permits share.
 pub const OWNER_PREFIX_LEN: usize = 12;
 
-/// An owner's number has room for so many permits.
+/// The number of permits that one owner number can encode.
 pub const OWNER_STRIDE: u32 = 1 << 16;
 
-/// The most permits in one guard: the ids of one guard are then 64 KB.
+/// Upper bound of the permits in one guard: their ids then take 64 KB.
 pub const MAX_PERMITS: u32 = 4096;
 
-/// No client ever has so many owners: who would be beyond is another's.
+/// Upper bound of a client's owner numbers, which no client reaches: an id beyond it belongs to
+/// another client.
 const OWNER_NUMBER_LIMIT: i64 = 1 << 56;
 
-/// An owner that wants so many permits, by a number that no other has. It says how many in its own number: wherever its
-/// permits are given back, renewed or taken back it is known which they are, though some may have gone.
+/// Creates an owner for this many permits, from a number that no other owner has. The owner's own
+/// number says how many: a release, a renewal or an undo then knows which permits are meant, though
+/// some may have gone.
 pub const fn permit_owner(client: ClientId, number: i64, permits: u32) -> OwnerId {
     debug_assert!(permits >= 1 && permits <= OWNER_STRIDE);
     let permits = (permits.saturating_sub(1) % OWNER_STRIDE) as i64;
     OwnerId::new(client, number.wrapping_mul(OWNER_STRIDE as i64) + permits)
 }
 
-/// How many permits an owner wants.
+/// Returns how many permits an owner asks for.
 pub const fn permit_count(owner: OwnerId) -> u32 {
     owner.number().rem_euclid(OWNER_STRIDE as i64) as u32 + 1
 }
 
-/// All permits of an owner.
+/// Returns all permits of an owner.
 pub fn permits_of(owner: OwnerId) -> impl Iterator<Item = PermitId> {
     (1..=permit_count(owner)).map(move |number| PermitId::new(owner, number))
 }
 
 impl PermitId {
-    /// An owner's permit, counted from 1.
+    /// Creates the id of an owner's permit, counted from 1.
     fn new(owner: OwnerId, number: u32) -> Self {
         let mut id = [0; 16];
         let (shared, own) = id.split_at_mut(OWNER_PREFIX_LEN);
@@ -68,12 +71,13 @@ impl PermitId {
         Self(id)
     }
 
-    /// As it stands in the store.
+    /// Returns the id as it is stored.
     pub(crate) const fn bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// Whose it is, if that is one of these clients; its own id otherwise.
+    /// Returns the owner's id, if one of these clients is the owner's; the permit's own id
+    /// otherwise.
     pub(crate) fn owner_text(&self, clients: &[ClientId]) -> String {
         let mut owners = clients.iter().filter_map(|client| self.owner(*client));
         owners
@@ -81,7 +85,7 @@ impl PermitId {
             .map_or_else(|| self.to_string(), |owner| owner.to_string())
     }
 
-    /// Which of a client's owners has it, if one can have.
+    /// Returns the owner of this client that has the permit, if one can have it.
     fn owner(&self, client: ClientId) -> Option<OwnerId> {
         let (shared, own) = self.0.split_at(OWNER_PREFIX_LEN);
         let own = u32::from_be_bytes(own.try_into().ok()?);
@@ -95,15 +99,15 @@ impl PermitId {
     }
 }
 
-/// What all ids of an owner begin with, and no other's: some of its client's uuid as it is, and so much of the rest as makes
-/// room for its number.
+/// Returns the prefix that all ids of an owner share, and no other owner's: a part of its client's
+/// uuid unchanged, then the sum of another part of the uuid and the owner's number.
 pub fn owner_prefix(owner: OwnerId) -> [u8; OWNER_PREFIX_LEN] {
     let uuid = owner.client().bytes();
     let mut shared = [0; OWNER_PREFIX_LEN];
     let (client, number) = shared.split_at_mut(4);
     client.copy_from_slice(&uuid[..4]);
     let mut rest = [0; 8];
-    // Without the bits that are the same in every uuid.
+    // The version and variant bits, the same in every uuid, are left out.
     rest[..2].copy_from_slice(&uuid[4..6]);
     rest[2..].copy_from_slice(&uuid[10..]);
     let rest = u64::from_be_bytes(rest).wrapping_add_signed(owner.number());
@@ -123,7 +127,7 @@ impl fmt::Debug for PermitId {
     }
 }
 
-/// That text is no permit's id.
+/// The error that a text is no permit's id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ParsePermitIdError;
 

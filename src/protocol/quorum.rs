@@ -1,46 +1,50 @@
-//! Whether most servers have granted a lock, and for how long that can be relied on.
+//! Whether a majority of servers has granted a lock, and for how long that can be relied on.
 //!
-//! Any two majorities of the same servers have one in common, and that one grants a lock to one owner at a time, for as long
-//! as it remembers whom. One that restarted may have forgotten somebody whose lease is not over yet, so it has no vote for
-//! as long as leases are. What was granted by most is then relied on for as long as most of the grants are.
+//! Any two majorities of the same servers have one server in common, and that server grants a lock
+//! to one owner at a time, for as long as it remembers the owner. A server that restarted may have
+//! forgotten an owner whose lease is not over yet, so it has no vote for the length of the longest
+//! lease. A grant by a majority can be relied on for as long as a majority of its single grants
+//! can.
 
 use std::time::Duration;
 
 use super::jitter::spread;
 
-/// Which part of a lease a server may take to answer: those who wait for it lose that much.
+/// The part of a lease that a server may take to reply: an acquire that waits for it loses that
+/// much.
 const SHARE: u32 = 20;
-/// However short a lease is.
+/// Lower bound of the time to reply, however short the lease is.
 const LEAST: Duration = Duration::from_millis(50);
-/// Before they ask again, so that those who kept each other out do not meet again.
+/// Bounds of the pause before a retry, so that clients that refused each other the majority do not
+/// collide again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// What one server has made of the question.
+/// The result of the request at one server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Vote {
-    /// It is ours there.
+    /// The server granted the lock to this owner.
     Granted,
-    /// It is somebody else's there.
+    /// Another owner holds the lock there.
     Refused,
-    /// It has not answered, or could not, or restarted too short a time ago.
+    /// The server has not replied, could not, or restarted too short a time ago.
     Absent,
 }
 
-/// What is known of the whole by now.
+/// The result of the vote so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum QuorumStatus {
-    /// Too many votes are still to come.
+    /// Too many votes are still missing.
     Pending,
-    /// It is ours.
+    /// The lock is granted.
     Won,
-    /// It is not, and enough servers are there: others are in the way.
+    /// The lock is not granted, and enough servers replied: other owners are in the way.
     Busy,
-    /// It is not, and so few servers are there that nobody could have it.
+    /// The lock is not granted, and so few servers replied that no owner could be granted it.
     NoMajority,
 }
 
-/// The votes by now.
+/// The votes so far.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct VoteCount {
     members: usize,
@@ -49,7 +53,7 @@ pub struct VoteCount {
     absent: usize,
 }
 
-/// More than half.
+/// Returns the number that is more than half of `members`.
 pub fn majority(members: usize) -> usize {
     if planted!(QuorumOfTwo) {
         return members / 2;
@@ -58,7 +62,7 @@ pub fn majority(members: usize) -> usize {
 }
 
 impl VoteCount {
-    /// None yet, of so many.
+    /// Creates an empty count for this many servers.
     pub const fn of(members: usize) -> Self {
         Self {
             members,
@@ -68,7 +72,7 @@ impl VoteCount {
         }
     }
 
-    /// One more.
+    /// Adds a vote.
     pub const fn add(&mut self, vote: Vote) {
         match vote {
             Vote::Granted => self.granted += 1,
@@ -77,10 +81,11 @@ impl VoteCount {
         }
     }
 
-    /// What follows. No further vote makes it won once it is busy or without a majority, or takes it away once it is won.
+    /// Returns the result of the votes so far. No further vote turns `Busy` or `NoMajority` into
+    /// `Won`, nor `Won` into another result.
     ///
-    /// That it cannot be won is not enough: whoever is to know whether others are in the way, or servers missing, hears the
-    /// rest out until one of the two is certain.
+    /// The result stays `Pending` even if the majority is out of reach, until it is certain whether
+    /// other owners or missing servers are the reason.
     pub fn status(&self) -> QuorumStatus {
         let needed = majority(self.members);
         let too_many = self.members - needed + 1;
@@ -97,26 +102,26 @@ impl VoteCount {
     }
 }
 
-/// For how long most of `members` can be relied on, given how long each of those that were granted can. Zero if too few
-/// can.
+/// Returns for how long a majority of `members` can be relied on, given how long each grant can.
+/// Zero if there are too few grants.
 pub fn majority_validity(mut each: Vec<Duration>, members: usize) -> Duration {
     each.sort_unstable_by(|a, b| b.cmp(a));
     let last_needed = majority(members) - 1;
     each.get(last_needed).copied().unwrap_or_default()
 }
 
-/// Whether a server that has been up for this long at least has a vote. By then everything it may have forgotten is over,
-/// if nobody's lease is longer than `longest_lease`.
+/// Reports whether a server that has been up for at least this long has a vote. By then every lease
+/// that it may have forgotten is over, if no lease is longer than `longest_lease`.
 pub fn has_vote(uptime: Duration, longest_lease: Duration) -> bool {
     uptime >= longest_lease || planted!(YoungServerVotes)
 }
 
-/// How long one server may take to answer: far less than the lease.
+/// Returns how long one server may take to reply: far less than the lease.
 pub fn reply_timeout(lease: Duration) -> Duration {
     (lease / SHARE).max(LEAST)
 }
 
-/// How long to rest before all are asked again.
+/// Returns how long to pause before the next request to all servers.
 pub fn pause(seed: u64) -> Duration {
     SHORTEST_PAUSE + spread(LONGEST_PAUSE - SHORTEST_PAUSE, seed)
 }

@@ -1,10 +1,11 @@
-//! With what a hold ends, beside its lease.
+//! The events, apart from the end of the lease, that end a hold.
 
-/// With what the holds of a client end beside their leases, where the store can tell.
+/// The event, apart from the end of their leases, that ends the holds of a client, where the store
+/// can see it.
 ///
-/// The embedded store (`sqlite:`) sees at once that a process has gone, also by `kill -9`, and frees what it held. A
-/// Redis server sees nothing of the kind, and the store in memory goes with its process: there, this
-/// changes nothing.
+/// The embedded store (`sqlite:`) sees at once that a process has ended, also by `kill -9`, and
+/// releases its locks. A Redis server cannot see that, and the store in memory ends with its
+/// process: for these stores the setting changes nothing.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -16,12 +17,13 @@
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum ReleaseOn {
-    /// With this process.
+    /// A hold ends with this process.
     #[default]
     Process,
-    /// With this process and the last of the children it has started since, and theirs: each has an open file
-    /// from it. Kept-alive leases do not run out meanwhile: whoever does the work is still there.
+    /// A hold ends with this process and the last of the children it has started since, and theirs:
+    /// each inherits an open file from it. Kept-alive leases do not expire meanwhile: the process
+    /// that does the work is still running.
     Children,
-    /// With nothing: it is there until its lease ends, whoever has gone.
+    /// No event ends a hold: it stays until its lease ends, even if all its processes are gone.
     Lease,
 }

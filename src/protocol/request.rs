@@ -7,45 +7,45 @@ use super::lease::LostReason;
 use super::semaphore::{PermitRequest, Permits, SemaphoreOp};
 use super::{CounterOp, FencingToken, IdempotencyKey, Kind, OwnerId};
 
-/// In bytes: longer than anyone needs, shorter than what would hurt a store.
+/// Upper bound in bytes: more than any name needs, little enough not to harm a store.
 const MAX_NAME_LEN: usize = 64 * 1024;
 
 /// One call on one primitive.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Request {
-    /// What it is about.
+    /// The primitive that the request is about.
     pub subject: Subject,
-    /// What to do with it.
+    /// The operation on it.
     pub action: Action,
 }
 
-/// One primitive under one name: what is asked for, held and waited for.
+/// One primitive under one name: the thing that is acquired, held and waited for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Subject {
     /// Which primitive.
     pub kind: Kind,
-    /// What the users call it, without any prefix.
+    /// The name that users give it, without any prefix.
     pub name: Arc<str>,
 }
 
-/// Where one hears that something has become free. Primitives that share a channel wake each other's
-/// waiters.
+/// A channel on which a store announces that something has become free. Primitives that share a
+/// channel wake each other's waiters.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Channel {
-    /// Of the lock with this name.
+    /// The channel of the lock with this name.
     Lock(Arc<str>),
-    /// Of the read/write lock with this name.
+    /// The channel of the read/write lock with this name.
     ReadWrite(Arc<str>),
-    /// Of the semaphore with this name.
+    /// The channel of the semaphore with this name.
     Semaphore(Arc<str>),
-    /// Of the latch with this name.
+    /// The channel of the latch with this name.
     Latch(Arc<str>),
-    /// Of one who waits in a fair lock's line.
+    /// The channel of one waiter in a fair lock's queue.
     Waiter(Arc<str>, OwnerId),
 }
 
 impl Channel {
-    /// Whose it is.
+    /// Returns the name of the primitive that the channel belongs to.
     pub fn name(&self) -> &str {
         match self {
             Self::Lock(name)
@@ -57,177 +57,184 @@ impl Channel {
     }
 }
 
-/// What a request asks for.
+/// The operation that a request asks for.
 ///
 /// Counts are absolute and go one way: an acquire only raises, a release only lowers, so that sending
 /// either twice changes nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// Hold the lock: for the first time, or once more.
+    /// Acquires the lock, for the first time or once more.
     Acquire {
-        /// Who asks.
+        /// The owner that the lock is requested for.
         owner: OwnerId,
         /// Whether the owner holds it already.
         entry: Entry,
-        /// How long the hold lasts unless it is renewed; never shortens what is there.
+        /// How long the hold lasts unless it is renewed; never shortens an existing lease.
         lease: Duration,
-        /// The greatest token the client has seen, where grants have one: a new one is greater.
+        /// The greatest token the client has seen, for kinds whose grants have tokens: a new token
+        /// is greater.
         seen: Option<FencingToken>,
-        /// How long it is believed to wait unless it asks again, where the store knows who waits; none if it does not
-        /// wait.
+        /// How long the store keeps the waiter registered unless it sends another request, for
+        /// kinds whose waiters are registered; `None` if it does not wait.
         waits: Option<Duration>,
-        /// The same user's hold on the other side of a read/write lock: a writer may read, and the only reader may write.
+        /// The same local owner's hold on the other side of a read/write lock: a writer may read,
+        /// and the only reader may write.
         upgrade_from: Option<OwnerId>,
-        /// Whether a reader goes past writers that wait: it has waited for them long enough.
+        /// Whether a reader bypasses waiting writers: it has waited for them long enough.
         bypass_writers: bool,
-        /// How many of them, where there are many.
+        /// The permits that are requested, where a primitive has many.
         permits: PermitRequest,
     },
-    /// Change a number that is nobody's, once.
+    /// Changes an ownerless counter, once.
     CounterOp {
-        /// Which request it is.
+        /// The key by which the store recognizes a repeated request.
         key: IdempotencyKey,
-        /// What is to become of the number.
+        /// The change.
         change: CounterOp,
     },
-    /// Say how many permits there are, or change that.
+    /// Reports the number of permits, or changes it.
     SemaphoreOp(SemaphoreOp),
-    /// Take the lock from whoever holds it.
+    /// Removes the lock from its holder by force.
     ForceRelease,
-    /// Say who holds it.
+    /// Reports the holders.
     Inspect,
-    /// Give the lock back and, if nobody but this client listens for it, take it again for another
-    /// owner in the same breath.
+    /// Releases the lock and, if no other client is subscribed to its channel, grants it to another
+    /// owner in the same step.
     Transfer {
-        /// Who gives it back.
+        /// The owner that releases it.
         from: OwnerId,
-        /// Who gets it, as its first entry.
+        /// The owner that is granted it, as its first entry.
         to: OwnerId,
         /// The new hold's lease.
         lease: Duration,
-        /// How many of the listeners are this client itself.
+        /// How many of the channel's subscribers belong to this client.
         own_listeners: u32,
-        /// As for an acquire.
+        /// The greatest token the client has seen, as for an acquire.
         seen: Option<FencingToken>,
     },
-    /// Hold the lock `left` times at most; 0 removes every trace of the owner.
+    /// Lowers the owner's count to at most `left`; 0 removes every trace of the owner.
     Release {
-        /// Who gives it back.
+        /// The owner that releases it.
         owner: OwnerId,
-        /// How often the owner holds it afterwards.
+        /// How often the owner still holds it afterwards.
         left: u32,
     },
-    /// Make the hold last this long from now, if it would end sooner.
+    /// Makes the hold last this long from now, if it would end sooner.
     Renew {
-        /// Whose hold.
+        /// The owner of the hold.
         owner: OwnerId,
-        /// How long.
+        /// The lease, counted from now.
         lease: Duration,
     },
-    /// Take back an acquire whose outcome nobody knows: lower the count to what it would be without
-    /// it, and leave a mark that refuses it if it still comes.
+    /// Takes back an acquire whose outcome is unknown: lowers the count to what it would be without
+    /// it, and leaves a tombstone that refuses it if it still arrives.
     Undo {
-        /// Whose acquire.
+        /// The owner of the acquire.
         owner: OwnerId,
-        /// Which of its acquires; the count is the one to be left with.
+        /// Identifies the acquire; the count is the one to be left with.
         entry: Entry,
     },
 }
 
-/// Which of an owner's acquires.
+/// Identifies one of an owner's acquires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Entry {
-    /// From zero: the lock must be free.
+    /// The owner's first entry: the lock must be free.
     Fresh,
-    /// Into a hold of its own, which must be there: granting it would otherwise make that up.
+    /// An entry into the owner's own hold. That hold must exist: a grant would otherwise make it
+    /// up.
     Reentry {
         /// Tells this owner's acquires apart; the first entry is number 1.
         attempt: u32,
-        /// How often the owner holds the lock.
+        /// How often the owner then holds the lock.
         count: u32,
     },
 }
 
-/// What a store answers.
+/// The reply of a store.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
-    /// What the number was that is nobody's, and what it is since; none where there is none.
+    /// The value of an ownerless counter before and after the request; `None` where there is no
+    /// counter.
     Altered {
-        /// When the request came.
+        /// The value when the request arrived.
         before: Option<i64>,
-        /// When it was done.
+        /// The value when the request was done.
         after: Option<i64>,
     },
-    /// Somebody else holds it, for this much longer; `None` if it has no end, or others are first.
+    /// Another owner holds it, for this much longer; `None` if its lease has no end, or if other
+    /// waiters are first.
     Busy {
-        /// What is left of the holder's lease.
+        /// The time that is left of the holder's lease.
         ttl: Option<Duration>,
     },
-    /// Whether [`Action::ForceRelease`] found anything to take.
+    /// Whether [`Action::ForceRelease`] found a hold to remove.
     Forced(bool),
-    /// The owner holds the lock nowhere, and nor does anyone else.
+    /// Neither the owner nor anyone else holds the lock.
     Gone,
-    /// It is the owner's now.
+    /// The owner holds it now.
     Granted {
-        /// Which grant it was, where grants have one; a repetition is told the same.
+        /// The token of the grant, where grants have one; a repeated request gets the same token.
         token: Option<FencingToken>,
     },
-    /// How many permits there are, if anybody has said so or some are out, and whether what was asked has changed them.
+    /// The number of permits, if it was ever set or some permits are out, and whether the request
+    /// has changed it.
     Counted {
-        /// Whether it was done.
+        /// Whether the change was made.
         done: bool,
-        /// What there is now.
+        /// The permits that there are now.
         permits: Option<Permits>,
     },
-    /// Who holds it, if anyone.
+    /// The holders, if there are any.
     Inspected(Option<LockSnapshot>),
-    /// A release that left holds standing.
+    /// The hold goes on: the release left some of its entries.
     Kept,
-    /// Nothing to undo; the request will be refused if it still comes.
+    /// There was nothing to undo; a tombstone refuses the request if it still arrives.
     Tombstoned,
-    /// No trace of the owner is left; this many listened to the news, ourselves included.
+    /// No trace of the owner is left; the notification reached this many subscribers, this client
+    /// included.
     Released {
-        /// How many heard it.
+        /// The number of subscribers that received it.
         listeners: u32,
     },
-    /// The lease runs anew.
+    /// The lease starts anew.
     Renewed,
-    /// The owner does not hold the lock; somebody else does.
+    /// The owner does not hold the lock; another owner does.
     Taken,
-    /// The request was undone before it came.
+    /// The request was undone before it arrived.
     Undone,
 }
 
-/// Who holds a lock, as a store sees it.
+/// The holders of a lock, as a store sees them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LockSnapshot {
-    /// Its owners; the same one twice, if it reads and writes.
+    /// Its owners; an owner that both reads and writes appears twice.
     pub owners: Vec<HolderSnapshot>,
-    /// What is left until it is free; `None` if it has no end.
+    /// The time until it is free; `None` if that has no end.
     pub ttl: Option<Duration>,
-    /// The token of the last grant, where they have one.
+    /// The token of the last grant, where grants have one.
     pub token: Option<FencingToken>,
-    /// Who waits, where the store knows: the first hundred.
+    /// The first hundred waiters, where the store knows them.
     pub waiting: Vec<String>,
-    /// Whether one of them writes, where others may read.
+    /// Whether one of the owners writes, where others may read.
     pub writes: bool,
-    /// How many permits there are, where there are many.
+    /// The number of permits, where a primitive has many.
     pub permits: Option<Permits>,
 }
 
 /// One owner of a lock, as a store sees it.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct HolderSnapshot {
-    /// In the form the store keeps it.
+    /// The owner's id in the form that the store keeps.
     pub owner: String,
     /// How often it holds the lock.
     pub count: u64,
-    /// What is left of its own lease; `None` if it has no end.
+    /// The time that is left of its own lease; `None` if it has no end.
     pub ttl: Option<Duration>,
 }
 
 impl LockSnapshot {
-    /// Of what is there and nobody holds.
+    /// The snapshot of a primitive that exists and has no holder.
     pub const OWNERLESS: Self = Self {
         owners: Vec::new(),
         ttl: None,
@@ -239,19 +246,19 @@ impl LockSnapshot {
 }
 
 impl Reply {
-    /// Of a lock there are not many.
+    /// The reply to [`Action::SemaphoreOp`] on anything that is not a semaphore.
     pub const NOT_A_SEMAPHORE: Self = Self::Counted {
         done: false,
         permits: None,
     };
 
-    /// Nor is it a number.
+    /// The reply to [`Action::CounterOp`] on anything that is not an ownerless counter.
     pub const NOT_A_COUNTER: Self = Self::Altered {
         before: None,
         after: None,
     };
 
-    /// Why a hold has ended that got this answer; none if the answer does not mean that.
+    /// Returns why a hold that got this reply has ended; `None` if the reply does not mean that.
     pub const fn refusal(&self) -> Option<LostReason> {
         match self {
             Self::Busy { .. } | Self::Taken => Some(LostReason::TakenOver),
@@ -269,7 +276,7 @@ impl Reply {
     }
 }
 
-/// Why nothing can have this name; none if it can.
+/// Returns why no primitive can have this name; `None` if the name is valid.
 pub const fn validate_name(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         Some("it is empty")
@@ -281,7 +288,7 @@ pub const fn validate_name(name: &str) -> Option<&'static str> {
 }
 
 impl Channel {
-    /// The same of another name.
+    /// Returns this channel with its name replaced by the result of `name`.
     #[must_use]
     pub fn of(&self, name: impl FnOnce(&Arc<str>) -> Arc<str>) -> Self {
         match self {
@@ -295,7 +302,7 @@ impl Channel {
 }
 
 impl Entry {
-    /// Its number among the owner's acquires.
+    /// Returns its number among the owner's acquires.
     pub const fn attempt(self) -> u32 {
         match self {
             Self::Fresh => 1,
@@ -305,27 +312,28 @@ impl Entry {
 }
 
 impl Subject {
-    /// A primitive's name.
+    /// Creates a subject from a kind and a name.
     pub fn new(kind: Kind, name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
         Self { kind, name }
     }
 
-    /// Where its waiters listen, unless each has a channel of its own.
+    /// Returns the channel of its waiters, for kinds whose waiters do not each have a channel of
+    /// their own.
     pub fn channel(&self) -> Channel {
         match self.kind {
-            // A name is one of them at a time.
+            // These kinds exclude each other: a name belongs to one of them at a time.
             Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Simple => {
                 Channel::Lock(self.name.clone())
             }
             Kind::Read | Kind::Write => Channel::ReadWrite(self.name.clone()),
-            // A name is one of these, too.
+            // These kinds, too, share one name.
             Kind::Semaphore | Kind::Counting => Channel::Semaphore(self.name.clone()),
             Kind::Latch => Channel::Latch(self.name.clone()),
         }
     }
 
-    /// Asks something of it.
+    /// Creates a request with this action.
     pub fn request(&self, action: Action) -> Request {
         let subject = self.clone();
         Request { subject, action }

@@ -1,6 +1,8 @@
-//! The read/write lock, Redisson's `RReadWriteLock`: many readers, or one writer, who may read as well.
+//! The read/write lock, Redisson's `RReadWriteLock`: many readers, or one writer, which may read as
+//! well.
 //!
-//! Every reader has a lease of its own. What is held has one, too, as long as the longest of them; a writer has no other.
+//! Every reader has a lease of its own. The lock has one, too, as long as the longest of them; a
+//! writer has no other lease.
 
 use std::time::Duration;
 
@@ -13,7 +15,8 @@ use super::tombstones::Tombstones;
 use super::writers::WaitingWriters;
 use super::{Action, Entry, HolderSnapshot, Kind, LockSnapshot, Moment, OwnerId, Reply, Request};
 
-/// How often one owner may hold the read lock at once: in Redis each of these holds has a key of its own.
+/// How often one owner may hold the read lock at once: in Redis each of these holds has a key of
+/// its own.
 pub const MAX_READ_HOLDS: u32 = 300;
 
 /// Decides one request of a reader or a writer.
@@ -52,11 +55,11 @@ struct ReadWriteApply<'a> {
     /// Whether it is a writer's request.
     writes: bool,
     now: Moment,
-    /// Whether it is worth asking again for those who wait.
+    /// Whether a retry may succeed for waiters.
     notify: bool,
 }
 
-/// Nobody has to hear of it, so far.
+/// A reply before the number of notified subscribers is known.
 const RELEASED: Reply = Reply::Released { listeners: 0 };
 const GRANTED: Reply = Reply::Granted { token: None };
 
@@ -101,7 +104,7 @@ impl ReadWriteApply<'_> {
                 Reply::Forced(self.notify)
             }
             Action::Inspect => Reply::Inspected(self.inspect()),
-            // Whoever asks first gets it, and not whom its holder likes.
+            // The first request gets the lock, not the waiter that its holder would choose.
             Action::Transfer { from, .. } => self.release(from, 0),
             Action::Release { owner, left } => self.release(owner, *left),
             Action::Renew { owner, lease } => self.renew(owner, self.now + *lease),
@@ -121,7 +124,7 @@ impl ReadWriteApply<'_> {
         let writer_waits = !bypass_writers && self.writers.any_waiting(self.now);
         let Some(held) = self.held.as_mut() else {
             return match entry {
-                // Granting it would make up the hold it goes by.
+                // A grant would make up the hold that the request is to enter.
                 Entry::Reentry { .. } => Reply::Gone,
                 Entry::Fresh if writer_waits => Reply::Busy { ttl: None },
                 Entry::Fresh => {
@@ -217,7 +220,7 @@ impl ReadWriteApply<'_> {
         };
         if self.writes {
             held.writer = None;
-            // Readers may come in beside the one that was left of it.
+            // Other readers may be granted the lock beside the writer's own read hold.
             self.notify = true;
         } else {
             held.readers.retain(|reader| reader.owner != *owner);
@@ -251,12 +254,13 @@ impl ReadWriteApply<'_> {
     fn undo(&mut self, owner: &OwnerId, entry: Entry) -> Reply {
         let count = self.count(owner).map(|count| *count);
         let left = match entry {
-            // Carried out, it cannot come again: no mark is needed.
+            // The acquire was carried out and cannot arrive again: no tombstone is needed.
             Entry::Fresh if count.is_some() => return self.release(owner, 0),
             Entry::Fresh => 0,
             Entry::Reentry { count, .. } => count,
         };
-        // Into a hold that goes on one cannot tell by the count: others may have left meanwhile.
+        // The count of a hold that goes on does not show whether the acquire was carried out: other
+        // guards may have left meanwhile.
         self.tombstones.insert(owner, entry, self.now);
         if count.is_some_and(|count| count > left) {
             return self.release(owner, left);
@@ -267,7 +271,7 @@ impl ReadWriteApply<'_> {
         Reply::Tombstoned
     }
 
-    /// Readers that waited behind this writer alone need not any longer.
+    /// Removes a waiting writer; readers that waited behind it alone can be granted the lock then.
     fn stop_waiting(&mut self, owner: &OwnerId) {
         if self.writers.remove(owner) {
             let written = self.held.as_ref().is_some_and(ReadWrite::writes);
@@ -298,7 +302,7 @@ impl ReadWriteApply<'_> {
         })
     }
 
-    /// How often the owner holds it, in the way that is asked for.
+    /// Returns how often the owner holds it, on the side of the request.
     fn count(&mut self, owner: &OwnerId) -> Option<&mut u32> {
         let held = self.held.as_mut()?;
         if !self.writes {

@@ -1,8 +1,9 @@
-//! The semaphore whose permits are leased, Redisson's `RPermitExpirableSemaphore`.
+//! The semaphore with leases, Redisson's `RPermitExpirableSemaphore`.
 //!
-//! So many permits are there, the others are out, each with a lease of its own: those that nobody gives back come back by
-//! themselves. Who wants several at once and has to wait stands in a line, and until it has had its turn nobody of ours goes
-//! past it: those who want one would otherwise take each that comes.
+//! A number of permits is available; the others are out, each with a lease of its own, and return
+//! by themselves when it expires. A waiter for several permits is queued, and until it has had its
+//! turn no client of this library goes past it: waiters for one permit would otherwise take each
+//! permit that returns.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::{
     Action, Entry, HolderSnapshot, LockSnapshot, Moment, OwnerId, PermitId, Reply, Request,
 };
 
-/// What is counted under a name.
+/// The permits under one name.
 #[derive(Clone, Debug)]
 #[cfg_attr(
     feature = "sqlite",
@@ -25,7 +26,7 @@ use super::{
     serde(deny_unknown_fields)
 )]
 pub struct SemaphoreState {
-    /// How many permits are there. Fewer than none, if some were taken away while they were out.
+    /// The number of available permits; negative if the total was lowered while permits were out.
     there: i64,
     #[cfg_attr(
         feature = "sqlite",
@@ -43,41 +44,42 @@ struct IssuedPermit {
     until: Moment,
 }
 
-/// How many permits somebody wants.
+/// The number of permits that an acquire asks for.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct PermitRequest {
-    /// So many, all or none.
+    /// This many, all or none.
     pub count: u32,
-    /// Of so many, if nobody has said how many there are.
+    /// The total to set, if none was ever set.
     pub of: Option<u32>,
 }
 
 impl PermitRequest {
-    /// One, and of a lock there is no more.
+    /// One permit; a lock has no more.
     pub const ONE: Self = Self { count: 1, of: None };
 }
 
-/// How many permits there are.
+/// The number of permits of a semaphore.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Permits {
-    /// How many can be had now; fewer than none if some are out that were taken away.
+    /// The number of available permits; negative if the total was lowered below the number that is
+    /// out.
     pub available: i64,
-    /// How many are out.
+    /// The number of permits that are out.
     pub out: u64,
 }
 
-/// What is asked about the permits themselves.
+/// An operation on the semaphore itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SemaphoreOp {
-    /// How many there are.
+    /// Reports the number of permits.
     Get,
-    /// Let there be so many, if nobody has said yet how many there are.
+    /// Sets the total, if none was set yet.
     SetOnce(u32),
-    /// Let there be so many in all, those that are out included.
+    /// Sets the total, which includes the permits that are out.
     Set(u32),
-    /// This one is given back, whoever has it.
+    /// Returns this permit, whichever owner has it.
     Return(PermitId),
-    /// Forget it, and all that are out.
+    /// Removes the semaphore, with all permits that are out.
     Delete,
 }
 
@@ -96,14 +98,14 @@ pub fn apply(
         now: ctx.now,
         notify: false,
     };
-    // A read changes nothing: it counts late permits as available.
+    // A read changes nothing: it counts expired permits as available.
     let reads = matches!(
         request.action,
         Action::Inspect | Action::SemaphoreOp(SemaphoreOp::Get)
     );
     let came_back = !reads && semaphore.reclaim() && semaphore.there() > 0;
     let mut reply = semaphore.decide(&request.action);
-    // Where there is nothing to have nobody is told.
+    // While no permit is available, no waiter is notified.
     let notify = semaphore.notify && semaphore.there() > 0;
     if let Reply::Released { listeners } = &mut reply
         && notify
@@ -116,7 +118,8 @@ pub fn apply(
     }
 }
 
-/// Who has how many of the permits that are out: each is told with its owner and what is left of its lease.
+/// Builds the snapshot from the permits that are out, each given with its owner and the rest of its
+/// lease.
 pub fn holding(
     available: i64,
     out: impl Iterator<Item = (String, Option<Duration>)>,
@@ -133,7 +136,7 @@ pub fn holding(
             ttl,
         });
         held.count += 1;
-        // The first of its permits that comes back by itself is lost to it.
+        // An owner loses permits as soon as the first of its leases expires.
         held.ttl = match (held.ttl, ttl) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
@@ -157,7 +160,7 @@ struct SemaphoreApply<'a> {
     tombstones: &'a mut Tombstones,
     queue: &'a mut dyn StoreQueue,
     now: Moment,
-    /// Whether it may be worth asking again.
+    /// Whether a retry may succeed now.
     notify: bool,
 }
 
@@ -178,7 +181,7 @@ impl SemaphoreApply<'_> {
                 waits,
                 ..
             } => self.acquire(*owner, *entry, *lease, *permits, *waits),
-            // It is somebody's.
+            // Permits have owners.
             Action::CounterOp { .. } => Reply::NOT_A_COUNTER,
             Action::SemaphoreOp(count) => self.count(*count),
             Action::ForceRelease => {
@@ -190,7 +193,7 @@ impl SemaphoreApply<'_> {
                 Reply::Forced(out > 0)
             }
             Action::Inspect => Reply::Inspected(self.inspect()),
-            // Whoever asks first gets them.
+            // The first request gets the permits.
             Action::Transfer { from, .. } => self.release(from, 0),
             Action::Release { owner, left } => self.release(owner, *left),
             Action::Renew { owner, lease } => self.renew(owner, self.now + *lease),
@@ -209,7 +212,7 @@ impl SemaphoreApply<'_> {
         let until = self.now + lease;
         match (self.renew(&owner, until), self.has(&owner)) {
             (Reply::Renewed, _) => return GRANTED,
-            // With permits that have gone: granting it would make them up.
+            // Some of the owner's permits have gone: a grant would create them anew.
             (_, true) => return Reply::Gone,
             (_, false) if entry != Entry::Fresh => return Reply::Gone,
             (_, false) => {}
@@ -218,7 +221,7 @@ impl SemaphoreApply<'_> {
             *self.state = Some(SemaphoreState::new(of));
         }
         let permits = permits.count;
-        // One who wants more than there are by now is not obeyed.
+        // A head that asks for more permits than there are by now does not block the queue.
         let total = self.total();
         let first = self.queue.first_live(self.now);
         let first = first.filter(|first| i64::from(permit_count(*first)) <= total);
@@ -231,12 +234,13 @@ impl SemaphoreApply<'_> {
             state
                 .out
                 .extend(ids.map(|id| IssuedPermit { id, owner, until }));
-            // Who stands behind it may find enough for itself.
+            // The next waiter may find enough permits for itself.
             self.notify |= self.queue.remove(&owner);
             return GRANTED;
         }
         if let Some(waits) = waits {
-            // Who wants more than there are would keep everybody out for as long as it likes.
+            // A waiter for more permits than there are would block the queue for as long as it
+            // likes.
             if i64::from(permits) <= self.total() {
                 self.queue.enqueue(owner, self.now + waits);
             } else {
@@ -275,8 +279,9 @@ impl SemaphoreApply<'_> {
         }
     }
 
-    /// Gives back all that an owner has. `Gone` if those were not all that it was granted: others were returned by their ids,
-    /// or have expired. It is not counted here how often it has them.
+    /// Returns all permits of an owner. Replies `Gone` if the owner had fewer than it was granted:
+    /// others were returned by their ids, or have expired. The store does not count how often the
+    /// owner holds them.
     fn release(&mut self, owner: &OwnerId, left: u32) -> Reply {
         let granted = u64::from(permit_count(*owner));
         if left > 0 {
@@ -290,7 +295,8 @@ impl SemaphoreApply<'_> {
         }
     }
 
-    /// Takes back all that an owner has, and returns how many; an owner that has none waits no longer.
+    /// Takes back all permits of an owner and returns how many; an owner that has none is removed
+    /// from the queue.
     fn take_back(&mut self, owner: &OwnerId) -> u64 {
         let state = self.state.as_mut();
         let had = state.map_or(0, |state| state.take_back(|out| out.owner == *owner));
@@ -301,7 +307,7 @@ impl SemaphoreApply<'_> {
         had
     }
 
-    /// Only if it has all it was granted: somebody may have given back one of them.
+    /// Renews only an owner that has all its permits: one of them may have been returned by its id.
     fn renew(&mut self, owner: &OwnerId, until: Moment) -> Reply {
         if self.count_of(owner) != permit_count(*owner) as usize {
             return Reply::Gone;
@@ -323,7 +329,7 @@ impl SemaphoreApply<'_> {
     }
 
     fn undo(&mut self, owner: &OwnerId, entry: Entry) -> Reply {
-        // Carried out, it cannot come again: no mark is needed.
+        // The acquire was carried out and cannot arrive again: no tombstone is needed.
         if entry == Entry::Fresh && self.take_back(owner) > 0 {
             return RELEASED;
         }
@@ -343,14 +349,14 @@ impl SemaphoreApply<'_> {
         Some(holding(state.permits(self.now).available, out, waiting))
     }
 
-    /// Takes back what nobody has given back in time; says whether there was any.
+    /// Takes back the expired permits; reports whether there were any.
     fn reclaim(&mut self) -> bool {
         let now = self.now;
         let state = self.state.as_mut();
         state.is_some_and(|state| state.take_back(|out| out.until <= now) > 0)
     }
 
-    /// How many there are in all.
+    /// Returns the total number of permits.
     fn total(&self) -> i64 {
         let state = self.state.as_ref();
         state.map_or(0, |state| state.there.saturating_add(state.out()))
@@ -369,14 +375,15 @@ impl SemaphoreState {
         }
     }
 
-    /// Takes back permits that are out; says how many.
+    /// Takes back the permits for which `back` is true; returns how many.
     fn take_back(&mut self, back: impl FnMut(&mut IssuedPermit) -> bool) -> u64 {
         let back = self.out.extract_if(.., back).count();
         self.there += i64::try_from(back).unwrap_or(i64::MAX);
         back as u64
     }
 
-    /// How many are available and how many are out, where late ones are available.
+    /// Returns how many permits are available and how many are out; expired ones count as
+    /// available.
     fn permits(&self, now: Moment) -> Permits {
         let late = self.out.iter().filter(|out| out.until <= now).count();
         Permits {
@@ -389,16 +396,16 @@ impl SemaphoreState {
         i64::try_from(self.out.len()).unwrap_or(i64::MAX)
     }
 
-    /// Takes back what others have than those who are to keep theirs.
+    /// Takes back the permits of every owner for which `keep` is false.
     pub(super) fn retain(&mut self, keep: impl Fn(OwnerId) -> bool) {
         self.take_back(|out| !keep(out.owner));
     }
 
-    /// Who has permits, and until when.
+    /// Returns the owners of permits, with the end of each one's lease.
     pub(super) fn holders(&self) -> Holders {
         let mut holders: Holders = Vec::new();
         for out in &self.out {
-            // An owner's come together.
+            // The permits of one owner are adjacent.
             match holders.last_mut().filter(|last| last.0 == out.owner) {
                 Some((_, until)) => *until = out.until.min(*until),
                 None => holders.push((out.owner, out.until)),
@@ -407,12 +414,12 @@ impl SemaphoreState {
         holders
     }
 
-    /// Whether any is out.
+    /// Reports whether a permit is out and not expired.
     pub(super) fn is_held(&self, now: Moment) -> bool {
         self.out.iter().any(|out| out.until > now)
     }
 
-    /// Who has permits.
+    /// Returns the owner of each permit that is out.
     pub(super) fn owners(&self) -> impl Iterator<Item = OwnerId> + '_ {
         self.out.iter().map(|out| out.owner)
     }

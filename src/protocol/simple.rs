@@ -1,12 +1,13 @@
-//! The simple lock: one value that is there or not, as redsync, redis-py, node-redlock and rslock have it.
+//! The simple lock: one value that is there or not, as in redsync, redis-py, node-redlock and
+//! rslock.
 //!
-//! The store does not count: how often an owner holds the lock is known to its client alone.
+//! The store keeps no count: how often an owner holds the lock is known to its client alone.
 
 use super::state::{ApplyContext, Outcome};
 use super::tombstones::Tombstones;
 use super::{Action, Entry, HolderSnapshot, LockSnapshot, Moment, OwnerId, Reply, Request};
 
-/// A held lock. A free one is not remembered at all.
+/// A held lock. A free lock is not stored at all.
 #[derive(Clone, Debug)]
 #[cfg_attr(
     feature = "sqlite",
@@ -14,9 +15,9 @@ use super::{Action, Entry, HolderSnapshot, LockSnapshot, Moment, OwnerId, Reply,
     serde(deny_unknown_fields)
 )]
 pub struct SimpleState {
-    /// Whose it is.
+    /// The lock's owner.
     pub(super) owner: OwnerId,
-    /// When the lease runs out.
+    /// The end of the lease.
     pub(super) until: Moment,
 }
 
@@ -88,7 +89,7 @@ fn decide(
         },
         Action::Undo { owner, entry } => {
             if *entry == Entry::Fresh && mine(held, owner).is_ok() {
-                // Carried out, it cannot come again: no mark is needed.
+                // The acquire was carried out and cannot arrive again: no tombstone is needed.
                 return release(held, owner, 0, listeners);
             }
             tombstones.insert(owner, *entry, now);
@@ -112,7 +113,7 @@ fn acquire(
         (Some(held), _) => Reply::Busy {
             ttl: Some(held.until.since(now)),
         },
-        // Granting it would make up the hold it goes by.
+        // A grant would make up the hold that the request is to enter.
         (None, Entry::Reentry { .. }) => Reply::Gone,
         (free, Entry::Fresh) => {
             let owner = *owner;
@@ -133,7 +134,7 @@ fn release(held: &mut Option<SimpleState>, owner: &OwnerId, left: u32, listeners
     }
 }
 
-/// The owner's hold, or what to say instead.
+/// Returns the owner's hold, or the reply that refuses the request.
 fn mine<'a>(
     held: &'a mut Option<SimpleState>,
     owner: &OwnerId,

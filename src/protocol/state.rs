@@ -1,8 +1,8 @@
-//! What a store remembers under one name, and the one door to it.
+//! The state that a store keeps under one name, with [`State::apply`] as its single entry point.
 //!
-//! Engines that have no language of their own for the rules (memory, and any store with an atomic
-//! read-modify-write) load a [`State`], call [`State::apply`] and store it back. The Redis engine says
-//! the same in Lua; the model test holds the one against the other.
+//! Engines without a language of their own for the rules (memory, and any store with an atomic
+//! read-modify-write) load a [`State`], call [`State::apply`] and store it back. The Redis engine
+//! implements the same rules in Lua; the model test compares the two.
 
 use super::change::Holders;
 use super::counting;
@@ -25,7 +25,7 @@ mod primitive;
 
 pub use self::primitive::PrimitiveState;
 
-/// Everything under one name.
+/// Everything that is stored under one name.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(
     feature = "sqlite",
@@ -52,36 +52,38 @@ pub struct State {
     deeds: DedupTable,
 }
 
-/// What a decision depends on beside the state and the request.
+/// The inputs of a decision apart from the state and the request.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplyContext {
-    /// When it is made, by the store's clock.
+    /// The time of the decision, by the store's clock.
     pub now: Moment,
-    /// How many listen at the subject's channel.
+    /// The number of subscribers of the subject's channel.
     pub listeners: u32,
-    /// Greater than every token the store has given, and no less than the microseconds of its calendar.
+    /// Greater than every token the store has granted, and at least its calendar time in
+    /// microseconds.
     pub next_token: FencingToken,
 }
 
-/// Something of another kind lives under that name. Nothing was done.
+/// The error that a primitive of another kind exists under the name. The request changed nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WrongKind;
 
-/// What a request did: the answer, and who should hear of it.
+/// The result of a request: the reply, and the channel to notify.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outcome {
-    /// The answer.
+    /// The reply.
     pub reply: Result<Reply, WrongKind>,
-    /// Where those listen who wait for what became free.
+    /// The channel on which waiters wait for what became free.
     pub notify: Option<Channel>,
 }
 
 impl Outcome {
-    /// Of a lock that one owner has at a time: who waits is told when it was free.
+    /// Creates the outcome for a lock with one owner at a time: its waiters are notified when it
+    /// was free.
     pub(super) fn of(request: &Request, reply: Reply) -> Self {
         let freed = match (&request.action, &reply) {
             (_, Reply::Released { .. } | Reply::Forced(true)) => true,
-            // It was free for a moment; who listens may ask, and finds it taken.
+            // It was free for a moment; a subscriber may send a request, and finds it taken.
             (Action::Transfer { .. }, Reply::Granted { .. }) => true,
             (_, _) => false,
         };
@@ -93,7 +95,7 @@ impl Outcome {
 }
 
 impl State {
-    /// What is held, and what was undone.
+    /// Creates a state from what is held and what was undone.
     pub fn new(held: Option<PrimitiveState>, marks: Tombstones) -> Self {
         Self {
             held,
@@ -102,12 +104,12 @@ impl State {
         }
     }
 
-    /// What is held, be the lease over or not.
+    /// Returns what is held, whether or not the lease has expired.
     pub const fn held_now(&self) -> Option<&PrimitiveState> {
         self.held.as_ref()
     }
 
-    /// Carries out one request, with those who stand in line for the lock.
+    /// Applies one request, with the queue of the lock's waiters.
     pub fn apply(
         &mut self,
         request: &Request,
@@ -169,7 +171,8 @@ impl State {
         }
     }
 
-    /// Something of another kind is there. What was undone is refused for that, and what is undone may still come.
+    /// Refuses a request because a primitive of another kind exists. A request that was undone gets
+    /// that reply, and an undo is recorded all the same: its request may still arrive.
     fn refuse(&mut self, request: &Request, now: Moment) -> Outcome {
         match &request.action {
             Action::Acquire { owner, entry, .. } if self.marks.contains(owner, *entry) => {
@@ -194,27 +197,27 @@ impl State {
         }
     }
 
-    /// Whether nothing is left to remember.
+    /// Reports whether nothing is left to remember.
     pub fn is_empty(&mut self, now: Moment) -> bool {
         self.expire(now);
         let nothing = self.held.is_none() && self.marks.is_empty();
         nothing && self.writers.is_empty() && self.deeds.is_empty()
     }
 
-    /// The lock that is held under this name, if any.
+    /// Returns the lock that is held under this name, if any.
     pub fn held(&mut self, name: &str, now: Moment) -> Option<Subject> {
         let there = self.there(name, now);
         there.filter(|_| self.held.as_ref().is_some_and(|held| held.is_held(now)))
     }
 
-    /// What there is under this name, held or not.
+    /// Returns the primitive under this name, held or not.
     pub fn there(&mut self, name: &str, now: Moment) -> Option<Subject> {
         self.expire(now);
         let kind = self.held.as_ref().map(PrimitiveState::kind);
         kind.map(|kind| Subject::new(kind, name))
     }
 
-    /// Who holds something of it, be the lease over or not.
+    /// Returns the holders, whether or not their leases have expired.
     pub fn holders(&self) -> Holders {
         self.held
             .as_ref()
@@ -222,11 +225,11 @@ impl State {
             .unwrap_or_default()
     }
 
-    /// Whose clients hold something of it.
+    /// Returns the clients of the holders.
     pub fn clients(&self) -> Vec<ClientId> {
         let mut clients = Vec::new();
         for (owner, _) in self.holders() {
-            // Of one semaphore it may have many permits.
+            // One client may hold many permits of one semaphore.
             if clients.last() != Some(&owner.client()) {
                 clients.push(owner.client());
             }
@@ -234,7 +237,8 @@ impl State {
         clients
     }
 
-    /// Takes out all that is a client's: it has gone, and nothing of it can come any more.
+    /// Removes everything that belongs to a client that has gone: none of its requests can still
+    /// arrive.
     pub fn remove_client(&mut self, client: ClientId) {
         let stays = |owner: OwnerId| owner.client() != client;
         self.held.take_if(|held| !held.retain(stays));
@@ -243,7 +247,7 @@ impl State {
         self.deeds.remove_client(client);
     }
 
-    /// Forgets what has run out.
+    /// Removes everything that has expired.
     pub fn expire(&mut self, now: Moment) {
         self.held.take_if(|held| !held.expire(now));
         self.marks.expire(now);
@@ -252,7 +256,7 @@ impl State {
     }
 }
 
-/// A look shows who waits, unless a plain lock's is asked for, which has nobody in line.
+/// Adds the waiters to a snapshot, unless the request asks about a plain lock, which has no queue.
 fn with_queue(mut outcome: Outcome, request: &Request, queue: &mut dyn StoreQueue) -> Outcome {
     if let Ok(Reply::Inspected(Some(holding))) = &mut outcome.reply
         && request.subject.kind != Kind::Mutex
@@ -264,7 +268,7 @@ fn with_queue(mut outcome: Outcome, request: &Request, queue: &mut dyn StoreQueu
 }
 
 impl ApplyContext {
-    /// The token of a grant to a client that has seen this one.
+    /// Returns the token for a grant to a client that has seen this one.
     pub fn token_after(&self, seen: Option<FencingToken>) -> FencingToken {
         let next = seen.map(FencingToken::next);
         next.map_or(self.next_token, |next| next.max(self.next_token))

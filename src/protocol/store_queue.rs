@@ -1,32 +1,33 @@
-//! Those who wait for a fair lock, in the order in which they came.
+//! The queue of a fair lock's waiters, in the order of their arrival.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Moment, OwnerId};
 
-/// One lock's line, wherever a store keeps it.
+/// One lock's queue, wherever a store keeps it.
 ///
-/// Each waiter is believed to be there until a moment that it puts off by asking again. One that has gone is passed over
-/// when it has come to be the first, never before: until then its place may still be taken up again.
+/// Each waiter is believed to be present until a moment that it postpones with every request. A
+/// waiter that has gone is skipped when it has become the head, never before: until then it may
+/// still come back to its place.
 pub trait StoreQueue {
-    /// Who is first, and until when it is believed to be there.
+    /// Returns the head, and until when it is believed to be present.
     fn first(&mut self) -> Option<(OwnerId, Moment)>;
 
-    /// Whether somebody stands in it.
+    /// Reports whether this waiter is in the queue.
     fn contains(&mut self, owner: &OwnerId) -> bool;
 
-    /// Somebody stands in it until then: behind everybody, or where it stood before.
+    /// Adds a waiter that is believed to be present until then: at the end, or where it already is.
     fn enqueue(&mut self, owner: OwnerId, until: Moment);
 
-    /// Somebody leaves it; says whether it stood in it.
+    /// Removes a waiter; reports whether it was in the queue.
     fn remove(&mut self, owner: &OwnerId) -> bool;
 
-    /// The first so many.
+    /// Returns the first `most` waiters.
     fn first_n(&mut self, most: usize) -> Vec<OwnerId>;
 }
 
 impl dyn StoreQueue + '_ {
-    /// Who is first, of those who are there.
+    /// Removes heads that have gone and returns the first waiter that is present.
     pub(super) fn first_live(&mut self, now: Moment) -> Option<OwnerId> {
         while let Some((owner, until)) = self.first() {
             if until > now {
@@ -38,7 +39,7 @@ impl dyn StoreQueue + '_ {
     }
 }
 
-/// A line in memory. Nothing in it is looked through, however long it is.
+/// A queue in memory. No operation scans it, however long it is.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryQueue {
     order: BTreeMap<u64, (OwnerId, Moment)>,
@@ -47,7 +48,7 @@ pub struct MemoryQueue {
 }
 
 impl MemoryQueue {
-    /// Whether nobody stands in it.
+    /// Reports whether the queue has no waiters.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

@@ -1,12 +1,12 @@
-//! Numbers that tell a late holder from the one after it.
+//! Fencing tokens: numbers that tell a late holder from the one after it.
 
 use std::fmt;
 
 /// A number that grows with every new grant of a [`fenced lock`](crate::Client::fenced_lock).
 ///
-/// Send it along with what you write, and let what you write to refuse a number that is smaller than one it has seen: a
-/// holder that was stopped and has lost the lock without knowing can then do no harm. It is a plain integer, which fits
-/// into an `i64` and into a database's `BIGINT`.
+/// Send it along with every write, and let the resource reject a token that is smaller than one it
+/// has seen: a holder that was paused and has lost the lock without knowing can then do no harm.
+/// The token is a plain integer, which fits into an `i64` and into a database's `BIGINT`.
 ///
 /// ```
 /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -29,10 +29,11 @@ use std::fmt;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// No store gives a greater one: up to here the numbers of Lua, and of JSON's readers, are exact.
+    /// No store grants a greater token: up to here the numbers of Lua, and of JSON parsers, are
+    /// exact.
     pub(crate) const LAST: Self = Self((1 << 53) - 1);
 
-    /// A token by its number, such as one that was kept beside what it protects.
+    /// Creates a token from its number, such as one that was stored beside the data it protects.
     ///
     /// ```
     /// let kept = distlock::FencingToken::new(7);
@@ -42,7 +43,7 @@ impl FencingToken {
         Self(number)
     }
 
-    /// Its number.
+    /// Returns the token's number.
     ///
     /// ```
     /// # #[tokio::main] async fn main() -> Result<(), distlock::Error> {
@@ -55,7 +56,7 @@ impl FencingToken {
         self.0
     }
 
-    /// The one after it.
+    /// Returns the next token.
     pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
@@ -73,7 +74,7 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// No store gives a greater one.
+/// No store grants a token beyond the range of `i64`.
 impl From<FencingToken> for i64 {
     fn from(token: FencingToken) -> Self {
         Self::try_from(token.0).unwrap_or(Self::MAX)

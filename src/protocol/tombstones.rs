@@ -1,14 +1,14 @@
-//! Acquires that were taken back before they came.
+//! Tombstones: acquires that were undone before they arrived.
 
 use std::time::Duration;
 
 use super::{ClientId, Entry, Moment, OwnerId};
 
-/// How long an undone request is remembered. A request still under way is given up by the network
-/// (TCP_USER_TIMEOUT) long before.
+/// How long an undone request is remembered. The network gives up a request that is still under way
+/// long before (TCP_USER_TIMEOUT).
 pub const TOMBSTONE_TTL: Duration = Duration::from_secs(5 * 60);
 
-/// Those of one name.
+/// The tombstones of one name.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(
     feature = "sqlite",
@@ -26,18 +26,18 @@ struct Tombstone {
 }
 
 impl Tombstones {
-    /// Whether there are none.
+    /// Reports whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an owner's acquire was taken back.
+    /// Reports whether an owner's acquire was undone.
     pub fn contains(&self, owner: &OwnerId, entry: Entry) -> bool {
         let attempt = entry.attempt();
         self.0.iter().any(|tombstone| tombstone.is(owner, attempt))
     }
 
-    /// An owner's acquire is taken back: it is refused if it still comes.
+    /// Adds a tombstone for an owner's acquire: it is refused if it still arrives.
     pub fn insert(&mut self, owner: &OwnerId, entry: Entry, now: Moment) {
         let attempt = entry.attempt();
         self.0.retain(|tombstone| !tombstone.is(owner, attempt));
@@ -48,12 +48,12 @@ impl Tombstones {
         });
     }
 
-    /// Forgets what cannot come any more.
+    /// Removes the tombstones of acquires that cannot arrive any more.
     pub fn expire(&mut self, now: Moment) {
         self.0.retain(|tombstone| tombstone.until > now);
     }
 
-    /// Forgets a client of which nothing can come any more.
+    /// Removes the tombstones of a client that has gone: none of its requests can still arrive.
     pub fn remove_client(&mut self, client: ClientId) {
         self.0
             .retain(|tombstone| tombstone.owner.client() != client);

@@ -3,7 +3,8 @@
 use super::fair::SHOWN;
 use super::{ClientId, Moment, OwnerId};
 
-/// Those of one name. Each is believed to be there until a moment that it puts off by asking again.
+/// The waiting writers of one name. Each is believed to be present until a moment that it postpones
+/// with every request.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(
     feature = "sqlite",
@@ -20,31 +21,32 @@ struct WaitingWriter {
 }
 
 impl WaitingWriters {
-    /// Whether there are none.
+    /// Reports whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether any of them is there.
+    /// Reports whether any writer is present.
     pub fn any_waiting(&self, now: Moment) -> bool {
         self.0.iter().any(|writer| writer.until > now)
     }
 
-    /// One waits until then.
+    /// Registers a writer that is believed to be present until then.
     pub fn register(&mut self, owner: OwnerId, until: Moment, now: Moment) {
         self.expire(now);
         self.remove(&owner);
         self.0.push(WaitingWriter { owner, until });
     }
 
-    /// One waits no longer; says whether it did.
+    /// Removes a writer that waits no longer; reports whether it did.
     pub fn remove(&mut self, owner: &OwnerId) -> bool {
         let before = self.0.len();
         self.0.retain(|writer| writer.owner != *owner);
         self.0.len() < before
     }
 
-    /// Who is there, the one that asked least lately first.
+    /// Returns the writers that are present, starting with the one whose last request is the
+    /// oldest.
     pub fn waiting(&self, now: Moment) -> Vec<String> {
         let mut there: Vec<_> = self.0.iter().filter(|writer| writer.until > now).collect();
         there.sort_by_key(|writer| writer.until);
@@ -52,12 +54,12 @@ impl WaitingWriters {
         shown.map(|writer| writer.owner.to_string()).collect()
     }
 
-    /// Forgets who has gone.
+    /// Removes the writers that have gone.
     pub fn expire(&mut self, now: Moment) {
         self.0.retain(|writer| writer.until > now);
     }
 
-    /// Forgets a client of which nothing can come any more.
+    /// Removes the writers of a client that has gone: none of its requests can still arrive.
     pub fn remove_client(&mut self, client: ClientId) {
         self.0.retain(|writer| writer.owner.client() != client);
     }

@@ -1,4 +1,4 @@
-//! The order in which several locks are taken, each of them once.
+//! The order in which several locks are acquired, each of them once.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::LockTarget;
 use crate::protocol::StateKind;
 
-/// Each lock once, in the one order that everybody takes them in: by name, then kind, then store. What comes twice is
-/// taken as the stronger of the two; permits of one semaphore are added up.
+/// Returns each lock once, in the one order in which all callers acquire them: by name, then kind, then store. A lock
+/// that is listed twice is acquired as the stronger of the two; permits of one semaphore are added up.
 pub(crate) fn in_order(targets: Vec<LockTarget>) -> Vec<LockTarget> {
     let mut kept: Vec<(String, LockTarget)> = Vec::new();
     let mut known = HashMap::new();
@@ -55,14 +55,14 @@ fn merge(kept: &mut LockTarget, mut other: LockTarget) {
     let strengths = [&*kept, &other].map(|target| target.params.subject.kind.strength());
     let better = match strengths[1].cmp(&strengths[0]) {
         Ordering::Greater => true,
-        // Whoever may hold it already is the one to ask: the other would wait for it.
+        // The owner that may hold the lock already has to request it: the other one would wait for it.
         Ordering::Equal => kept.params.local_owner.is_none() && other.params.local_owner.is_some(),
         Ordering::Less => false,
     };
     if better {
         swap(kept, &mut other);
     }
-    // Whoever holds it already is to be found.
+    // An owner that holds the lock already has to be found.
     if Arc::ptr_eq(&kept.core, &other.core) {
         kept.params.local_owner = kept.params.local_owner.or(other.params.local_owner);
     }

@@ -12,18 +12,19 @@ use crate::driver::{DriverError, NamedDriverError};
 use crate::protocol::Moment;
 use crate::protocol::lease::LostReason;
 
-/// The most locks that one caller asks for without a reply: if the first of them is busy, the others are taken in vain.
+/// Maximum number of locks that one caller requests without a reply: if the first of them is busy, the others are
+/// acquired in vain.
 pub(super) const WINDOW: usize = 64;
 
 /// The result of a group of attempts.
 pub(super) struct Attempts {
-    /// The locks that were granted up to the first that was not, in order.
+    /// The locks that were granted up to the first refusal, in order.
     pub(super) granted: Vec<HoldRef>,
-    /// The locks that were granted behind it, which are to be released.
+    /// The locks that were granted behind the first refusal, which are to be released.
     pub(super) beyond_first_refusal: Vec<HoldRef>,
 }
 
-/// Tries to acquire all of these, past the queues of this client.
+/// Tries to acquire all of these, bypassing the queues of this client.
 pub(super) async fn try_all(targets: &[&LockTarget]) -> Result<Attempts, NamedDriverError> {
     let Some(first) = targets.first() else {
         return split(Vec::new());
@@ -36,8 +37,8 @@ pub(super) async fn try_all(targets: &[&LockTarget]) -> Result<Attempts, NamedDr
     split(join_all(&waker_executor, attempts).await)
 }
 
-/// Tries to acquire as many of these as no other caller of this client waits for, up to the first that one does. `None` if those
-/// are fewer than two: a lock alone is acquired as always.
+/// Tries to acquire as many of these as no other caller of this client waits for, up to the first that one does. `None`
+/// if there are fewer than two: a single lock is acquired as always.
 pub(super) async fn try_unwaited(
     targets: &[&LockTarget],
     deadline: impl Fn(&LockTarget) -> Option<Moment> + Send + Sync,
@@ -113,7 +114,8 @@ async fn first_attempt(
 }
 
 impl LockTarget {
-    /// The head of its queue, if no other caller of this client is there; none of its own for a lock whose queue is the store's.
+    /// Enters the head of the lock's queue, if no other caller of this client is there. A lock whose queue the store
+    /// keeps has no local entry.
     fn queue_entry(&self) -> Option<Option<QueueEntry<'_>>> {
         let Self { core, params } = self;
         if params.subject.kind.has_server_queue() {

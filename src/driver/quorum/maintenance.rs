@@ -1,5 +1,5 @@
-//! Looks after a lock that most of several servers have granted: hears those out who answer late, and asks those again where
-//! it is not held, so that one that lasts for weeks outlives every server's restart.
+//! Maintains a lock that a majority of several servers has granted: collects late votes, and reacquires the lock on
+//! servers that do not hold it, so that a lock that lasts for weeks outlives every server's restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use super::vote::{PendingVotes, ServerVote};
 use crate::engine::in_process;
 use crate::engine::supervise::{Restarts, catch_panic};
 
-/// However long the lease is.
+/// Upper bound of the interval, however long the lease is.
 const MAX_REACQUIRE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Starts to look after it, until it is over. Without a runtime nobody does: what has not answered by now is undone.
+/// Starts the maintenance task, which runs until the hold ends. Without a runtime there is no such task, and pending
+/// requests are undone.
 #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
 pub(super) fn start(quorum_hold: &Arc<QuorumHold>, late: PendingVotes) {
     if let Ok(runtime) = Handle::try_current() {
@@ -35,7 +36,7 @@ async fn maintain(quorum_hold: Arc<QuorumHold>, late: PendingVotes) {
         }
     };
     tokio::select! {
-        // It is noticed here also if nobody else looks.
+        // The end is noticed here even if no other task checks for it.
         _ = quorum_hold.clone().ended() => {}
         () = asking => {}
     }
@@ -49,20 +50,20 @@ async fn collect_votes(quorum_hold: &QuorumHold, mut pending_votes: PendingVotes
     }
 }
 
-/// Asks again where it is not held: less often than all are renewed, so that a lock that was forced open everywhere is not
-/// taken back piece by piece.
+/// Reacquires the lock on servers that do not hold it: at longer intervals than the renewals of all of them, so that a
+/// lock that was force-released on every server is not reacquired one server at a time.
 async fn reacquire_missing(quorum_hold: &QuorumHold) {
     let targets = quorum_hold.targets();
     let (clock, terms) = (&targets[0].core.clock, targets[0].params.terms);
     if !terms.keep_alive {
-        // It is over before it matters.
+        // A fixed lease ends before a missing grant matters.
         return std::future::pending().await;
     }
     let pause = (terms.lease / 2).min(MAX_REACQUIRE_INTERVAL);
     let begun = clock.now();
     loop {
         clock.sleep_until(Some(clock.now() + pause)).await;
-        // What comes back does not last longer than the whole was to.
+        // A reacquired grant does not outlast the maximum hold time of the whole.
         let over = clock.now().since(begun);
         if terms.max_hold.is_some_and(|longest| longest <= over) {
             return std::future::pending().await;

@@ -1,8 +1,8 @@
-//! A lock that most of several servers have granted, while that lasts.
+//! A lock that a majority of several servers has granted, while that lasts.
 //!
-//! Each grant is a hold of its own, with its client's watchdog. The whole is held while most of them are; servers that answer
-//! late, or have a vote again, may join, but only while it is held: what was lost once stays lost, though most may come to be
-//! granted again.
+//! Each grant is a hold of its own, with its client's watchdog. The whole is held while a majority of the grants is.
+//! Servers that reply late, or have a vote again, may join, but only while the whole is held: a lost quorum stays lost,
+//! even if a majority is granted again later.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -27,7 +27,7 @@ use crate::engine::waker_executor::WakerExecutor;
 use crate::protocol::lease::{LostReason, Risk};
 use crate::protocol::quorum::{majority, majority_validity};
 
-/// What is held on most of several servers.
+/// A lock that is held on a majority of several servers.
 pub(crate) struct QuorumHold {
     targets: Vec<LockTarget>,
     config: QuorumConfig,
@@ -36,7 +36,7 @@ pub(crate) struct QuorumHold {
 }
 
 struct QuorumHoldState {
-    /// One for each part, where it is granted.
+    /// One entry for each server, set where the lock is granted.
     hold_refs: Vec<Option<HoldRef>>,
     end: Option<(QuorumEnd, Instant)>,
     maintenance: Option<AbortHandle>,
@@ -44,7 +44,7 @@ struct QuorumHoldState {
 
 #[derive(Clone, Debug)]
 pub(crate) enum QuorumEnd {
-    /// With the lock that made it too few, and why that was lost.
+    /// The name of the lock whose loss broke the majority, and why it was lost.
     Lost(Arc<str>, LostReason),
     Released,
 }
@@ -79,27 +79,28 @@ impl QuorumHold {
         self.config
     }
 
-    /// How many servers there are.
+    /// Returns the number of servers.
     pub(crate) fn members(&self) -> usize {
         self.targets.len()
     }
 
-    /// How long a lease others wait for after a server's restart; none if they do not.
+    /// Returns the longest lease that other clients wait for after a server's restart; `None` if they do not wait.
     pub(crate) fn longest_lease(&self) -> Option<Duration> {
         let own = self.targets[0].params.terms.lease;
         let longest = Some(self.config.longest_lease).filter(|longest| !longest.is_zero());
         longest.map(|longest| longest.max(own))
     }
 
-    /// The task that looks after it, and ends with it.
+    /// Sets the maintenance task, which ends with the hold.
     pub(super) fn set_maintenance_task(&self, maintenance: AbortHandle) {
         self.state().maintenance = Some(maintenance);
     }
 
-    /// Another server has granted it. Too late if it is over: that is given back.
+    /// Adds the grant of another server. If the hold has ended, the grant is released.
     pub(super) fn join(&self, index: usize, hold_ref: HoldRef) {
         let mut state = self.state();
-        // Looked at under the same lock: lost between the two, it would be held again and nobody would know.
+        // Checked under the lock that adds the grant: otherwise a hold that was lost in between would be held again
+        // unnoticed.
         let held = state.end.is_none() && state.is_held(self.needed());
         let left_over = match held {
             true => state.hold_refs[index].replace(hold_ref),
@@ -111,14 +112,14 @@ impl QuorumHold {
         self.changed.notify_waiters();
     }
 
-    /// Where it is not held, and may be asked for again.
+    /// Returns the servers on which the lock is not held and may be requested again.
     pub(super) fn missing(&self) -> Vec<usize> {
         let state = self.state();
         let indexed = state.hold_refs.iter().enumerate();
         let missing = indexed.filter(|(_, hold_ref)| match hold_ref {
             None => true,
             Some(hold_ref) => match hold_ref.hold().lost() {
-                // It was not to be held for longer.
+                // The hold was not to last longer.
                 Some(LostReason::Closed | LostReason::MaxHold) | None => false,
                 Some(LostReason::Expired | LostReason::Removed | LostReason::TakenOver) => true,
             },
@@ -126,7 +127,8 @@ impl QuorumHold {
         missing.map(|(index, _)| index).collect()
     }
 
-    /// How it ended, if it has, noticed or not. What is left of it is then given back in the background.
+    /// Returns how the hold ended, if it has, even if that was not noticed before. The grants that remain are then
+    /// released in the background.
     pub(crate) fn check_end(&self) -> Option<QuorumEnd> {
         let state = self.state();
         if let Some((end, _)) = &state.end {
@@ -142,14 +144,14 @@ impl QuorumHold {
         let end = QuorumEnd::Lost(name.clone(), reason);
         let rest = self.finish(state, end.clone());
         drop(rest);
-        // Behind the lock: a subscriber may ask the guard that it reads of.
+        // Emitted after the lock is released: a subscriber may call the guard that the event is about.
         self.targets[0].core.events.emit(Level::WARN, move || {
             tracing::warn!(?name, ?reason, "lost on most servers");
         });
         Some(end)
     }
 
-    /// For how long it can still be relied on.
+    /// Returns how long the hold remains valid.
     pub(crate) fn remaining(&self) -> Duration {
         let state = self.state();
         if state.end.is_some() {
@@ -159,7 +161,7 @@ impl QuorumHold {
         majority_validity(each.collect(), self.targets.len())
     }
 
-    /// The same as a point on the standard library's clock.
+    /// Returns the end of the validity on the standard library's clock.
     pub(crate) fn valid_until(&self) -> Instant {
         let state = self.state();
         if let Some((_, at)) = state.end {
@@ -172,7 +174,7 @@ impl QuorumHold {
         last.unwrap_or_else(|| self.instant())
     }
 
-    /// How many servers hold it now.
+    /// Returns how many servers hold the lock now.
     pub(crate) fn votes(&self) -> usize {
         let state = self.state();
         match state.end {
@@ -181,7 +183,7 @@ impl QuorumHold {
         }
     }
 
-    /// What threatens it: fewer than most are renewed as they should be.
+    /// Returns what threatens the hold: fewer than a majority of its grants are renewed as they should be.
     pub(crate) fn risk(&self) -> Option<Risk> {
         let state = self.state();
         if state.end.is_some() || !state.is_held(self.needed()) {
@@ -200,10 +202,10 @@ impl QuorumHold {
         }
     }
 
-    /// Resolves when it is over.
+    /// Resolves when the hold has ended.
     pub(crate) async fn ended(self: Arc<Self>) -> QuorumEnd {
         loop {
-            // Before it is looked at: whoever changes it tells afterwards.
+            // Registered before the check: a task that changes the hold notifies afterwards.
             let waker_executor = self.waker_executor();
             let mut changed = waker_executor.with_proxy_unpin(Box::pin(self.changed.notified()));
             if let Some(end) = self.check_end() {
@@ -219,12 +221,12 @@ impl QuorumHold {
                 .map(|hold| Box::pin(hold.ended()))
                 .collect();
             poll_fn(|cx| {
-                let told = Pin::new(&mut changed).poll(cx).is_ready();
-                // Every one, so that each knows whom to wake.
+                let notified = Pin::new(&mut changed).poll(cx).is_ready();
+                // Every future is polled, so that each has the current waker.
                 let ended = ends
                     .iter_mut()
                     .fold(false, |any, end| end.as_mut().poll(cx).is_ready() | any);
-                match told || ended {
+                match notified || ended {
                     true => Poll::Ready(()),
                     false => Poll::Pending,
                 }
@@ -233,17 +235,17 @@ impl QuorumHold {
         }
     }
 
-    /// The lock's name on every server.
+    /// Returns the lock's name, the same on every server.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.targets[0].params.subject.name
     }
 
-    /// Whether it is renewed by itself.
+    /// Returns whether the lease is renewed automatically.
     pub(crate) fn keeps_alive(&self) -> bool {
         self.targets[0].params.terms.keep_alive
     }
 
-    /// Makes it last this long from now, if it would end sooner. Says what went wrong if too few servers have agreed.
+    /// Extends the lease to end `lease` from now at the earliest. Returns the errors if too few servers have agreed.
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), Vec<NamedDriverError>> {
         let holds: Vec<_> = {
             let state = self.state();
@@ -259,8 +261,8 @@ impl QuorumHold {
         self.agreed(join_all(self.waker_executor(), extending).await)
     }
 
-    /// Gives it back everywhere at once. Says what went wrong if too few servers have agreed that it was ours; what is not
-    /// answered in time goes on in the background.
+    /// Releases the lock on all servers at once. Returns the errors if too few servers have confirmed that it was held;
+    /// a release without a reply in time continues in the background.
     pub(crate) async fn release(&self) -> Result<(), Vec<NamedDriverError>> {
         let hold_refs = self.finish_released()?;
         let releasing = hold_refs.into_iter().map(|(index, hold_ref)| {
@@ -270,8 +272,8 @@ impl QuorumHold {
         self.agreed(join_all(self.waker_executor(), releasing).await)
     }
 
-    /// Releases it everywhere after work that was done under it; fails only if too few servers can have held it until now. A
-    /// server that does not reply may have.
+    /// Releases the lock on all servers after work that was done under it; fails only if too few servers can have held
+    /// it until now. A server that does not reply may have.
     pub(crate) async fn conclude(&self) -> Result<(), Vec<NamedDriverError>> {
         let hold_refs = self.finish_released()?;
         let concluding = hold_refs.into_iter().map(|(index, hold_ref)| {
@@ -287,7 +289,7 @@ impl QuorumHold {
         self.agreed(join_all(self.waker_executor(), concluding).await)
     }
 
-    /// Ends it and returns what it held; fails if it was lost.
+    /// Ends the hold and returns its grants; fails if it was lost.
     fn finish_released(&self) -> Result<Vec<(usize, HoldRef)>, Vec<NamedDriverError>> {
         if self.is_forked() {
             return Err(vec![DriverError::Forked.with(self.name())]);
@@ -301,7 +303,7 @@ impl QuorumHold {
         }
     }
 
-    /// Whether most have; what was wrong with the others if not.
+    /// Succeeds if a majority has; otherwise returns the errors.
     fn agreed(
         &self,
         answers: Vec<Result<(), NamedDriverError>>,
@@ -313,17 +315,17 @@ impl QuorumHold {
         }
     }
 
-    /// The same in the background.
+    /// Releases the lock in the background.
     pub(crate) fn abandon(self: &Arc<Self>) {
         if self.is_forked() {
-            // Another process's locks and threads: not even their memory is ours to free.
+            // The locks and threads belong to another process, and so does their memory: it must not be freed here.
             return std::mem::forget(self.clone());
         }
         let state = self.state();
         drop(self.finish(state, QuorumEnd::Released));
     }
 
-    /// Leaves each server's part to its lease.
+    /// Stops renewing and leaves each server's grant to its lease.
     pub(crate) fn forget(&self) {
         if self.is_forked() {
             return;
@@ -347,7 +349,7 @@ impl QuorumHold {
         self.targets.iter().any(|target| target.core.is_forked())
     }
 
-    /// Ends it, unless it has ended; what is held is no longer its own.
+    /// Ends the hold, unless it has ended, and returns the grants, which it no longer owns.
     fn finish(
         &self,
         mut state: MutexGuard<'_, QuorumHoldState>,
@@ -359,7 +361,7 @@ impl QuorumHold {
         let hold_refs = hold_refs.collect();
         let maintenance = state.maintenance.take();
         drop(state);
-        // What it is still asking for is undone.
+        // Aborting the task undoes the requests that it has in flight.
         if let Some(maintenance) = maintenance {
             maintenance.abort();
         }
@@ -376,7 +378,7 @@ impl QuorumHold {
     }
 }
 
-/// What this server answers, within the time that it has.
+/// Awaits one server's reply within its vote timeout.
 async fn in_time(
     target: &LockTarget,
     answer: impl Future<Output = Result<(), DriverError>> + Send,

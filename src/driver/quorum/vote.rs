@@ -1,4 +1,4 @@
-//! What each of several servers says when all are asked for one lock at the same time.
+//! The votes of several servers that are asked for one lock at the same time.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,17 +16,17 @@ use crate::engine::{StoreError, Uptime};
 use crate::protocol::Moment;
 use crate::protocol::quorum::{has_vote, reply_timeout};
 
-/// What one server says.
+/// The vote of one server.
 #[derive(Debug)]
 pub(super) enum ServerVote {
     Granted(HoldRef),
-    /// It is somebody else's.
+    /// Another owner holds the lock on this server.
     Refused,
-    /// Nothing, or that it cannot, or it has no vote.
+    /// The server gave no reply or an error, or it has no vote.
     Absent(DriverError),
 }
 
-/// How servers are asked.
+/// How the servers of a quorum are asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuorumConfig {
     /// How long a server has to be up until it has a vote.
@@ -35,13 +35,14 @@ pub(crate) struct QuorumConfig {
 
 type Asking = Pin<Box<dyn Future<Output = ServerVote> + Send>>;
 
-/// All that are asked, and have not answered yet. Dropped, what is under way is undone.
+/// The requests that have no reply yet. Dropping this undoes them.
 pub(super) struct PendingVotes {
     asking: Vec<(usize, Asking)>,
 }
 
 impl PendingVotes {
-    /// Asks these, which are known by their places, for at most `limit` each if there is one.
+    /// Sends a request to each of these servers, identified by index, with at most `limit` for each reply if there is
+    /// one.
     pub(super) fn of<'a>(
         targets: impl IntoIterator<Item = (usize, &'a LockTarget)>,
         config: QuorumConfig,
@@ -56,12 +57,12 @@ impl PendingVotes {
         }
     }
 
-    /// The next who answers; `None` when all have.
+    /// Returns the next vote; `None` when all servers have voted.
     pub(super) async fn next(&mut self) -> Option<(usize, ServerVote)> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// One that has answered already, if there is one.
+    /// Returns a vote that has already arrived, if there is one.
     pub(super) async fn next_now(&mut self) -> Option<(usize, ServerVote)> {
         poll_fn(|cx| match self.poll_next(cx) {
             Poll::Ready(next) => Poll::Ready(next),
@@ -78,7 +79,7 @@ impl PendingVotes {
             let (index, asking) = &mut self.asking[at];
             let index = *index;
             if let Poll::Ready(vote) = asking.as_mut().poll(cx) {
-                // Gone before anybody can be asked again who has answered.
+                // Dropped before its server can be asked again.
                 drop(self.asking.swap_remove(at));
                 return Poll::Ready(Some((index, vote)));
             }
@@ -87,20 +88,20 @@ impl PendingVotes {
     }
 }
 
-/// How long this server may take to answer.
+/// Returns how long this server may take to reply.
 pub(super) fn vote_timeout(target: &LockTarget) -> Duration {
     let limit = target.core.settings.command_timeout;
     reply_timeout(target.params.terms.lease).min(limit)
 }
 
-/// Asks one server. Dropped, or without an answer in time, it is undone.
+/// Asks one server for its vote. If this is dropped, or has no reply in time, the request is undone.
 async fn vote(target: LockTarget, config: QuorumConfig, limit: Option<Duration>) -> ServerVote {
     let vote_timeout = vote_timeout(&target);
     let limit = limit.map_or(vote_timeout, |limit| limit.min(vote_timeout));
     match ask(&target, config, limit).await {
         Ok(Some(hold_ref)) => ServerVote::Granted(hold_ref),
         Ok(None) => ServerVote::Refused,
-        // All have the same name: whoever reads of it wants to know where.
+        // The lock's name is the same on all servers, so the error names the server.
         Err(DriverError::StoreError(StoreError { kind, detail })) => {
             let detail = format!("{}: {detail}", target.server());
             ServerVote::Absent(DriverError::StoreError(StoreError { kind, detail }))
@@ -123,7 +124,7 @@ async fn ask(
             core.engine.server_id(),
         ))
     };
-    // Where restarts do not matter nobody asks.
+    // Where restarts do not matter the uptime is not requested.
     let before = match config.longest_lease.is_zero() {
         true => None,
         false => uptime(target, deadline).await?,
@@ -136,7 +137,7 @@ async fn ask(
         None => try_once(core, params, core.clock.now(), Some(deadline)).await?,
     };
     if let (Some(_), Some(before)) = (&hold_ref, before) {
-        // A restart ends every connection: over the same one it was the same server all the while.
+        // A restart ends every connection: over the same connection, it was the same server process throughout.
         let after = uptime(target, deadline).await?;
         if after.is_none_or(|after| after.connection != before.connection) {
             return recently_restarted();

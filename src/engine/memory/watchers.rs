@@ -1,4 +1,4 @@
-//! Those who watch a store in memory.
+//! The watches of a store in memory.
 
 use std::sync::{Arc, Weak};
 
@@ -25,7 +25,7 @@ impl Watchers {
         self.0.is_empty()
     }
 
-    /// Another one, for these names.
+    /// Adds a watch for these names.
     pub(super) fn add(&mut self, names: NameFilter, buffer: &Arc<FeedBuffer>) {
         let buffer = Arc::downgrade(buffer);
         self.0.push(Watcher { names, buffer });
@@ -35,7 +35,7 @@ impl Watchers {
         self.0.retain(|watcher| !watcher.buffer.ptr_eq(buffer));
     }
 
-    /// Tells what has happened to the locks under this key.
+    /// Passes changes of the lock under this key to the watches.
     pub(super) fn notify(
         &self,
         key: &str,
@@ -61,7 +61,7 @@ impl Watchers {
     }
 }
 
-/// Reads what was told to one of them.
+/// Reads the items of one watch.
 pub(super) struct WatcherSource(pub(super) Arc<FeedBuffer>);
 
 impl FeedSource for WatcherSource {
@@ -71,7 +71,8 @@ impl FeedSource for WatcherSource {
 
     fn read(&self, _cursor: i64, _all: bool) -> BoxFuture<Result<FeedBatch, StoreError>> {
         let buffer = self.0.clone();
-        // Taken when it is polled, and answered in the same breath.
+        // The items are taken when the future is polled, and it is ready at once: a dropped future
+        // has taken nothing.
         Box::pin(async move { buffer.take() })
     }
 }

@@ -1,4 +1,4 @@
-//! What nobody waits for, on a connection of its own: renewals together, the rest each for itself.
+//! Background calls, on a connection of their own: renewals are sent together, every other request on its own.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,10 +19,10 @@ use crate::protocol::{Kind, Reply, Request};
 
 type BackgroundResult = Result<Reply, StoreError>;
 
-/// Carries them out and returns the answers in the same order. None waits for another's answer.
+/// Carries out the requests, and returns the replies in the same order. No call waits for the reply to another.
 pub(super) async fn call(redis: Arc<Redis>, requests: Vec<Request>) -> Vec<BackgroundResult> {
     if let [request] = &*requests {
-        // A dropped guard, most often: there is nothing to keep apart.
+        // Most often this is the release of a dropped guard: there is nothing to keep apart.
         return vec![call_single(&redis, request).await];
     }
     let count = requests.len();
@@ -49,17 +49,17 @@ pub(super) async fn call(redis: Arc<Redis>, requests: Vec<Request>) -> Vec<Backg
     collect_replies(count, tasks).await
 }
 
-/// Some of the answers, and where they belong.
+/// Some of the replies, and their positions.
 pub(super) type IndexedReplies = (Vec<usize>, Vec<BackgroundResult>);
 
-/// All of `count` answers, in their order.
+/// Collects all of `count` replies, in their order.
 pub(super) async fn collect_replies(
     count: usize,
     mut tasks: JoinSet<IndexedReplies>,
 ) -> Vec<BackgroundResult> {
     let mut answers = vec![None; count];
     while let Some(part) = tasks.join_next().await {
-        // One that did not come to its end leaves its places empty.
+        // A task that did not finish leaves its positions empty.
         let (indexes, part) = part.unwrap_or_default();
         for (index, answer) in indexes.into_iter().zip(part) {
             answers[index] = Some(answer);
@@ -95,7 +95,7 @@ async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Bac
                 StoreError::new(StoreErrorKind::Unexpected, format!("unexpected {value:?}"));
             vec![Err(failure); requests.len()]
         }
-        // One key that is forbidden or foreign may fail the whole call: find out which, and spare the others.
+        // One key that is forbidden or foreign may fail the whole call: find out which one, and spare the others.
         Err(failure)
             if matches!(
                 failure.kind,

@@ -1,11 +1,12 @@
-//! Calls of several callers that wait for the same server, in one.
+//! Batches requests of several callers to the same server into one script call.
 //!
-//! A call goes out at once if none is under way. Otherwise it lets those who are ready have their turn, and goes out
-//! with whatever has come by then: the server spends less on one call of many items than on many calls. What each item
-//! does is the same script either way.
+//! A call is sent at once if none is in flight. Otherwise it first lets the tasks run that are ready now, and is sent
+//! with all requests that have arrived by then: the server spends less on one call of many items than on many calls.
+//! Each item runs the same script either way.
 //!
-//! A full call never waits. Of others there are at most [`MAX_FLUSHERS`](queue::CARRIERS) under way in a crowd; behind them
-//! one waits for the first answer, because those who were answered together then ask together.
+//! A full call never waits. Of other calls, at most [`MAX_FLUSHERS`](queue::MAX_FLUSHERS) are in flight under load;
+//! beyond that, requests wait for the first reply, because callers that were answered together then send their next
+//! requests together.
 
 #![expect(
     clippy::disallowed_methods,
@@ -33,12 +34,12 @@ use crate::protocol::{Reply, Request};
 
 mod queue;
 
-/// The calls on one connection.
+/// Batches the calls on one connection.
 #[derive(Debug)]
 pub(crate) struct Batcher {
     connection: Connection,
     keys: Keys,
-    /// Whether what is in different slots may be.
+    /// Whether requests may be batched: their keys have to be in one slot.
     batching: bool,
     queue: Mutex<BatchQueue>,
 }
@@ -47,7 +48,7 @@ type BatchResult = Result<Reply, StoreError>;
 
 const RUNTIME_GONE: &str = "the connection's runtime has gone";
 
-/// One caller's place in a call that others make.
+/// The future of one caller whose request is an item of a batch.
 struct BatchedCall {
     batcher: Arc<Batcher>,
     begun: Instant,
@@ -55,22 +56,23 @@ struct BatchedCall {
     answered: bool,
 }
 
-/// A task that takes to the server what waits, call after call. If it goes with its runtime, whoever waits hears of that.
+/// A task that sends the queued requests, call after call. If it is dropped with its runtime, the waiting callers get
+/// an error.
 struct Flusher {
     batcher: Arc<Batcher>,
     connection: Generation,
-    /// It has returned, and nobody relies on it.
+    /// The task has returned, and no caller depends on it.
     ended: bool,
 }
 
-/// What fills a call by itself, and leaves at once.
+/// A full batch, which is sent at once.
 struct FullBatch {
     call: InFlightCall,
     connection: Generation,
     items: Vec<BatchItem>,
 }
 
-/// A call that the server has not answered yet: one for each that the queue has counted.
+/// A call that the server has not replied to yet: one for each that the queue counts as in flight.
 struct InFlightCall(Arc<Batcher>);
 
 impl Batcher {
@@ -84,12 +86,12 @@ impl Batcher {
         })
     }
 
-    /// The connection itself, for what travels alone.
+    /// Returns the connection itself, for requests that are not batched.
     pub(crate) const fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Carries out a request, alone or in company. Dropping this leaves open whether it was.
+    /// Carries out a request, alone or in a batch. If the future is dropped, the request may or may not be carried out.
     pub(crate) fn run(self: &Arc<Self>, request: Request) -> engine::BoxFuture<BatchResult> {
         if !self.batching || !scripts::can_batch(&request) {
             let batcher = self.clone();
@@ -98,10 +100,10 @@ impl Batcher {
         let begun = Instant::now();
         let admission = {
             let mut queue = self.lock();
-            // Under the lock, so that nobody comes with an older one later.
+            // The generation is read under the lock, so that no later caller enters with an older one.
             queue.admit(request, self.connection.generation(), begun)
         };
-        // Each in a box of its own size: what travels in company needs little, and there are many of it.
+        // Each future is boxed at its own size: a batched request needs little memory, and there are many of them.
         match admission {
             Admission::Single(request) => {
                 let in_flight = InFlightCall(self.clone());
@@ -113,7 +115,7 @@ impl Batcher {
                 full,
                 flusher,
             } => {
-                // Not under the lock: a runtime that has gone drops what it is given here and now.
+                // Spawn outside the lock: a runtime that has shut down drops the task at once, in this thread.
                 if let Some(items) = full {
                     let full = FullBatch {
                         call: InFlightCall(self.clone()),
@@ -144,7 +146,7 @@ impl Batcher {
         single::call(&self.connection, &self.keys, request, false).await
     }
 
-    /// On the connection's own runtime: where that stands still, so does everything else.
+    /// Spawns on the connection's own runtime: if that runtime stalls, so does the connection itself.
     fn spawn(&self, connection: Generation, task: impl Future<Output = ()> + Send + 'static) {
         let runtime = self.connection.runtime_of(connection);
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
@@ -152,7 +154,7 @@ impl Batcher {
         }
     }
 
-    /// A call for each kind of lock among these items: most often one.
+    /// Sends one call for each kind of lock among these items: most often one.
     async fn send_all(self: &Arc<Self>, items: Vec<BatchItem>) {
         let (items, others) = queue::by_kind(items);
         for others in others {
@@ -162,9 +164,9 @@ impl Batcher {
         self.send(items).await;
     }
 
-    /// One call with all these items, which are of one kind.
+    /// Sends one call with all these items, which are of one kind.
     async fn send(self: &Arc<Self>, mut items: Vec<BatchItem>) {
-        // Who has gone is undone already.
+        // The request of a caller that has gone is undone already.
         items.retain(|item| !item.answer.is_closed());
         let Some(first) = items.first() else {
             return;
@@ -183,14 +185,15 @@ impl Batcher {
             );
             return fail_callers(waiting, &failure);
         };
-        // Whoever gave up is not waited for; without anyone left, the connection is to know that.
+        // A cancelled caller is not waited for. If all have cancelled, the call is dropped, so that the connection
+        // counts it as abandoned.
         let answers = tokio::select! {
             biased;
             answer = self.connection.run(&batch) => answer,
             () = all_cancelled(&mut waiting) => return,
         };
         match answers {
-            // What is new has to wait, but nothing else.
+            // New grants have to wait, but no other request does.
             Ok(ScriptReply::Delayed(_)) => self.send_each(waiting, requests),
             Ok(ScriptReply::Executed(ScriptResult {
                 value: Value::Array(answers),
@@ -202,7 +205,7 @@ impl Batcher {
                 }
                 let answers = answers.into_iter().zip(&requests);
                 for (caller, (answer, request)) in waiting.into_iter().zip(answers) {
-                    // A text is the item's own error.
+                    // A text is the error of this item.
                     let answer = match answer {
                         Value::BulkString(error) => {
                             Err(failure::from_text(&String::from_utf8_lossy(&error)))
@@ -217,7 +220,7 @@ impl Batcher {
                     StoreError::new(StoreErrorKind::Unexpected, format!("unexpected {value:?}"));
                 fail_callers(waiting, &failure);
             }
-            // One key we may not touch fails the whole call: find out which, and spare the others.
+            // One key that this user may not access fails the whole call: find out which one, and spare the others.
             Err(failure) if failure.kind == StoreErrorKind::Denied => {
                 self.send_each(waiting, requests)
             }
@@ -225,7 +228,7 @@ impl Batcher {
         }
     }
 
-    /// A call for each. None waits for another's answer.
+    /// Sends a call for each request. No call waits for the reply to another.
     fn send_each(
         self: &Arc<Self>,
         waiting: Vec<oneshot::Sender<BatchResult>>,
@@ -244,7 +247,8 @@ impl Batcher {
         }
     }
 
-    /// The runtime of a connection has gone, and the connection with it, which does not say so.
+    /// Fails these items: the runtime of a connection has shut down, and the connection with it, without a disconnect
+    /// event.
     fn fail_all(&self, connection: Generation, items: Vec<BatchItem>) {
         self.connection.mark_dead(connection);
         let callers = items.into_iter().map(|item| item.answer).collect();
@@ -281,9 +285,9 @@ impl Drop for BatchedCall {
 impl Flusher {
     async fn run(mut self) {
         loop {
-            // Those who were woken by the same answers get to say what they want next.
+            // Let the callers that were woken by the same replies send their next requests first.
             yield_to_ready_tasks().await;
-            // What waits in a forked child was asked for in its parent, which goes on with it.
+            // In a forked child, the queued requests belong to the parent, which goes on with them.
             if self.is_forked() {
                 return;
             }
@@ -345,7 +349,7 @@ impl Drop for FullBatch {
 }
 
 impl InFlightCall {
-    /// With a call beside it for each further kind of lock.
+    /// Sends one call for these items, and another one beside it for each further kind of lock.
     async fn flush(self, items: Vec<BatchItem>) {
         self.0.send_all(items).await;
     }
@@ -357,15 +361,15 @@ impl InFlightCall {
 
 impl Drop for InFlightCall {
     fn drop(&mut self) {
-        // A forked child may have nobody who would ever unlock it.
+        // In a forked child, the thread that holds this lock may not exist, so the lock may never be released.
         if !self.0.connection.is_forked() {
             self.0.lock().on_reply();
         }
     }
 }
 
-/// Resolves when those have run who are ready now. Tokio's own `yield_now` has the worker look for I/O first,
-/// which is too long for a handful of callers.
+/// Resolves when the tasks that are ready now have run. Tokio's own `yield_now` makes the worker poll for I/O first,
+/// which takes too long for a handful of callers.
 async fn yield_to_ready_tasks() {
     let mut waited = false;
     std::future::poll_fn(|cx| {
@@ -378,7 +382,7 @@ async fn yield_to_ready_tasks() {
     .await;
 }
 
-/// Resolves when nobody waits for any of these any more.
+/// Resolves when all of these callers have cancelled.
 async fn all_cancelled(waiting: &mut [oneshot::Sender<BatchResult>]) {
     for caller in waiting {
         caller.closed().await;

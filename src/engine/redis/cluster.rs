@@ -1,7 +1,8 @@
-//! Locks on a cluster: each in its slot, at whichever server has that.
+//! Locks on a Redis Cluster: each lock is in its slot, on the server that has this slot.
 //!
-//! Every server is a [`Redis`] of its own, with connections of its own: a slow or dead one holds up nothing elsewhere. The
-//! client library's own cluster connection is not used: it sends again what may have been carried out.
+//! Every server is a [`Redis`] with connections of its own, so that a slow or unreachable server delays no call to
+//! another. The client library's own cluster connection is not used: it resends requests that may have been carried
+//! out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ use crate::engine::{
 };
 use crate::protocol::{Channel, Kind, LockSnapshot, Reply, Request};
 
-/// A cluster.
+/// The engine for one Redis Cluster.
 #[derive(Debug)]
 pub struct Cluster {
     namespace_id: String,
@@ -46,11 +47,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Finds out who has which slot, from those of the servers that the address names. What nobody waits for runs on `background`.
+    /// Queries the slot map from the servers that the address names. Background calls run on `background`.
     ///
     /// # Errors
     ///
-    /// If none of them can be reached, none knows a cluster, or they refuse the user or password.
+    /// If no server can be reached, none knows a cluster, or they refuse the user or password.
     #[expect(
         clippy::disallowed_methods,
         reason = "engines may wait, and ask several at once"
@@ -85,7 +86,8 @@ impl Cluster {
                 let node = node.clone();
                 checks.spawn(async move { node.warn_of_eviction().await });
             }
-            // Together, and not for long: one that hangs is not to hold up whoever needs the others.
+            // The checks run together, and not for long: a server that hangs must not delay a caller that needs the
+            // others.
             let _ = tokio::time::timeout(limit.min(MAX_CHECK), checks.join_all()).await;
         }
         let sharded = pubsub_mode.is_some_and(PubSubMode::is_sharded);
@@ -157,8 +159,8 @@ impl Engine for Cluster {
         Box::pin(listen::listen(self.nodes.clone(), channel))
     }
 
-    /// A message in a slot reaches nobody but those who wait for that very lock, and one to all servers comes when it comes,
-    /// behind what has happened since: whoever watches has to look.
+    /// Fails: a watch has to poll. A sharded message reaches only the waiters of that very lock, and a message to all
+    /// servers may arrive late, after later changes.
     fn monitor(self: Arc<Self>, _pattern: String) -> BoxFuture<Result<ChangeFeed, StoreError>> {
         let why = "in a cluster nobody is told of all locks";
         Box::pin(async move { Err(StoreError::new(StoreErrorKind::Unusable, why)) })
@@ -185,10 +187,10 @@ impl Engine for Cluster {
             let mut router = Router::to(&self.nodes, slot_of_label(&self.nodes, &client))?;
             loop {
                 let Hop { node, .. } = router.next_stable_hop().await?;
-                let told = node.set_label(client.clone(), label.clone(), ttl);
-                match told.await {
+                let outcome = node.set_label(client.clone(), label.clone(), ttl);
+                match outcome.await {
                     Err(failure) => router.retry_after(failure).await?,
-                    told => return told,
+                    outcome => return outcome,
                 }
             }
         })
@@ -206,7 +208,7 @@ impl Engine for Cluster {
     }
 }
 
-/// Resolves when a server has restarted. Whoever has gone may have a successor: the others are asked.
+/// Resolves when a server has restarted. A server that is gone may have a successor, so the others are queried.
 #[expect(clippy::disallowed_methods, reason = "they end with this")]
 async fn unrest(nodes: &Arc<Nodes>) {
     loop {
@@ -234,7 +236,7 @@ async fn unrest(nodes: &Arc<Nodes>) {
     }
 }
 
-/// The longer it is gone, the less often.
+/// Requests a refresh of the slot map while the server is disconnected, with increasing backoff.
 #[expect(clippy::disallowed_methods, reason = "engines may wait")]
 async fn refresh_when_disconnected(node: &Redis, nodes: &Nodes) {
     let mut backoff = INITIAL_BACKOFF;
@@ -249,12 +251,12 @@ async fn refresh_when_disconnected(node: &Redis, nodes: &Nodes) {
     }
 }
 
-/// How long those who connect wait for servers that say nothing of themselves.
+/// Upper bound for the wait of `connect` for servers that do not reply to the check.
 const MAX_CHECK: Duration = Duration::from_millis(500);
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(3);
 
-/// Each is in a slot of its own.
+/// Reads the label of each client, which is in a slot of its own.
 #[expect(
     clippy::disallowed_methods,
     reason = "many small looks go out together"

@@ -1,7 +1,7 @@
-//! One multiplexed connection that is made when it is needed and replaced when it has failed.
+//! One multiplexed connection, which is made when it is needed and replaced when it has failed.
 //!
-//! The crate's own connection manager retries behind our back (nine seconds in an outage, measured);
-//! here a call either goes out on a live connection or fails at once, and the caller's deadline rules.
+//! The crate's own connection manager retries behind our back (nine seconds in an outage, measured). Here a call is
+//! either sent on a live connection or fails at once, and the caller's deadline decides.
 
 #![expect(
     clippy::disallowed_methods,
@@ -41,12 +41,13 @@ use crate::engine::fork_detector::ForkDetector;
 use crate::engine::in_process;
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// How many calls may wait to be written; the crate's 50 costs a third of the speed at 4096 callers.
+/// Number of calls that may wait to be written. The crate's default of 50 costs a third of the throughput at 4096
+/// callers.
 const PIPELINE_BUFFER: usize = 8192;
 
-/// How much longer than it may take an attempt to connect is waited for: it says itself why it failed.
+/// Callers wait this much longer than an attempt to connect may take: the attempt itself reports why it failed.
 const HANDSHAKE_SLACK: Duration = Duration::from_millis(200);
-/// And however long it may take: clocks do not reach as far as durations do.
+/// Upper bound for the time to connect: an `Instant` cannot represent every deadline that a `Duration` allows.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A connection to one server.
@@ -61,12 +62,12 @@ pub(crate) struct Connection {
     connecting: Mutex<ConnectState>,
 }
 
-/// Which of a client's connections to one server: each is greater than those before it.
+/// Counts a client's connections to one server: each is greater than those before it.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Generation(pub(super) u64);
 
-/// One attempt after another. Each is a task of its own: one that only its caller drove would hold up
-/// everyone when that caller is not polled.
+/// The attempts to connect, one after another. Each is a task of its own: an attempt that its caller drives would delay
+/// all other callers while that caller is not polled.
 #[derive(Debug, Default)]
 struct ConnectState {
     generation: Generation,
@@ -75,9 +76,9 @@ struct ConnectState {
 
 #[derive(Clone, Debug)]
 struct ConnectAttempt {
-    /// How it ended, once it has.
+    /// The result of the attempt, once it has ended.
     end: watch::Receiver<Option<Result<(), StoreError>>>,
-    /// When it has ended, unless its runtime stands still.
+    /// By this time the attempt has ended, unless its runtime is stalled.
     deadline: Instant,
 }
 
@@ -85,7 +86,7 @@ struct ConnectAttempt {
 struct LiveConnection {
     generation: Generation,
     connection: MultiplexedConnection,
-    /// Until when it leads to the right server.
+    /// The period in which the connection leads to the right server.
     master_epoch: MasterEpoch,
     _epoch_watcher: Option<Arc<AbortOnDrop>>,
     runtime: Handle,
@@ -95,8 +96,8 @@ struct LiveConnection {
 }
 
 impl Connection {
-    /// A call that is abandoned when the server has been silent for too long costs the connection its
-    /// place: the next call makes another.
+    /// Creates a connection, which is made when it is needed. If a call is abandoned after the server has been silent
+    /// for `stall_timeout`, the connection is given up: the next call makes another.
     pub(crate) fn new(
         connector: Connector,
         stall_timeout: Duration,
@@ -112,30 +113,30 @@ impl Connection {
         }
     }
 
-    /// The runtime that this connection lives on, if it is still the one.
+    /// Returns the runtime that this connection runs on, if it is still the current one.
     pub(crate) fn runtime_of(&self, generation: Generation) -> Option<Handle> {
         let live = self.lock();
         let live = live.as_ref().filter(|live| live.generation == generation);
         live.map(|live| live.runtime.clone())
     }
 
-    /// Which one it is, if there is one.
+    /// Returns the generation of the current connection, if there is one.
     pub(crate) fn generation(&self) -> Option<Generation> {
         self.lock().as_ref().map(|live| live.generation)
     }
 
-    /// This one is of no use any more.
+    /// Gives up this connection: the next call makes another.
     pub(crate) fn mark_dead(&self, generation: Generation) {
         self.current.mark_dead(generation);
     }
 
-    /// Whether the caller is a forked child: its locks may be held by threads it does not have.
+    /// Returns whether the caller is a forked child: its locks may be held by threads that it does not have.
     pub(crate) fn is_forked(&self) -> bool {
         self.fork_detector.has_forked()
     }
 
-    /// A call that went with others was abandoned after this long. The call they share may never be: what
-    /// holds it up may be the runtime it lives on.
+    /// Checks for a stall after a batched call was abandoned. The call that the batch shares may never be abandoned
+    /// itself: the runtime it runs on may be what is stalled.
     pub(crate) fn check_stalled(&self, waited: Duration) {
         if self.is_forked() {
             return;
@@ -146,7 +147,7 @@ impl Connection {
         self.close_if_stalled(&live.stall_detector, live.generation, waited);
     }
 
-    /// Who was abandoned after this long decides whether the next call makes another connection.
+    /// Gives up a connection that has stalled, judged by how long an abandoned call has waited.
     fn close_if_stalled(
         &self,
         stall_detector: &Mutex<StallDetector>,
@@ -159,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Resolves when there is none.
+    /// Resolves when there is no connection.
     pub(crate) async fn disconnected(&self) {
         self.current.disconnected().await;
     }
@@ -176,8 +177,8 @@ impl Connection {
         }
     }
 
-    /// Where the master may have moved, what has certainly done nothing is tried again. Whoever asked decides for how
-    /// long at most, by letting go of this.
+    /// Carries out a call. If the master may have moved, a call that has certainly done nothing is retried; the caller
+    /// can end the retries by dropping this future.
     async fn execute(&self, payload: &Payload<'_>) -> Result<ScriptReply, StoreError> {
         self.not_forked(StoreErrorKind::Unreachable)?;
         if !self.connector.can_fail_over() {
@@ -219,7 +220,7 @@ impl Connection {
             Err(error) => (Err(error), Vec::new()),
         };
         let value = match (payload, first) {
-            // Each error is the caller's.
+            // Each command has its own error, which the caller handles.
             (Payload::Commands(_), Ok(answers)) => {
                 self.not_forked(StoreErrorKind::Interrupted)?;
                 answers
@@ -240,7 +241,7 @@ impl Connection {
         Ok(ScriptReply::Executed(ScriptResult { value, durable }))
     }
 
-    /// A forked child must neither write to its parent's connection nor read from it.
+    /// Fails in a forked child, which must neither write to its parent's connection nor read from it.
     fn not_forked(&self, cause: StoreErrorKind) -> Result<(), StoreError> {
         if self.is_forked() {
             return Err(StoreError::new(cause, "this process was forked"));
@@ -253,7 +254,7 @@ impl Connection {
         live: &LiveConnection,
         result: Result<Value, redis::RedisError>,
     ) -> Result<Value, StoreError> {
-        // Read by a forked child from a connection it shares: the answer was its parent's.
+        // A forked child may have read this reply from a connection that it shares: the reply was its parent's.
         self.not_forked(StoreErrorKind::Interrupted)?;
         match result.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
@@ -283,14 +284,14 @@ impl Connection {
             match ended.as_ref().map(|end| end.as_deref()) {
                 Ok(Ok(Some(Err(failure)))) => return Err(failure.clone()),
                 Ok(Err(_)) => return Err(no_runtime()),
-                // Connected, or not to be waited for: look again.
+                // Connected, or the attempt is no longer worth waiting for: check again.
                 Ok(Ok(Some(Ok(())) | None)) | Err(_) => {}
             }
         }
     }
 
-    /// The attempt under way, or a new one. Ends by itself, after the time-out for connecting at the
-    /// latest, or with the runtime it was begun on; if that stands still, it is no longer the one to wait for.
+    /// Returns the attempt in progress, or starts a new one. An attempt ends by itself, after the connect timeout at
+    /// the latest, or with the runtime it was started on; if that runtime is stalled, a new attempt replaces it.
     fn connect_attempt(&self) -> Result<ConnectAttempt, StoreError> {
         let mut connecting = lock(&self.connecting);
         if let Some(attempt) = &connecting.attempt
@@ -303,7 +304,7 @@ impl Connection {
         let runtime = Handle::try_current().map_err(|_| no_runtime())?;
         connecting.generation.0 += 1;
         let generation = connecting.generation;
-        // Time-outs of replies are the driver's: it knows the caller's deadline.
+        // The driver times out replies: it knows the caller's deadline.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_pipeline_buffer_size(PIPELINE_BUFFER)
@@ -346,7 +347,8 @@ impl Connection {
                 )| {
                     let mine = Arc::downgrade(&current);
                     current.install(generation, || {
-                        // Also while nobody uses it. It waits for the lock of `current` if it comes at once.
+                        // The watcher also ends an idle connection. If it runs at once, it waits for the lock of
+                        // `current`.
                         let epoch_watcher = master_epoch.on_change(move || {
                             if let Some(current) = mine.upgrade() {
                                 current.mark_dead(generation);
@@ -367,7 +369,7 @@ impl Connection {
                     })
                 },
             );
-            // Whoever waited may have gone.
+            // The callers that waited may have gone.
             let _ = ended.send(Some(result));
         }));
         let attempt = ConnectAttempt { end, deadline };
@@ -375,13 +377,13 @@ impl Connection {
         Ok(attempt)
     }
 
-    /// Hears of a connection's death at once, also while nobody uses it: a call that went out on a dead
-    /// one would be in doubt for nothing.
+    /// Returns a handler that gives up a connection as soon as it ends, even while idle: the outcome of a call sent on
+    /// a dead connection would be unknown for nothing.
     fn on_disconnect(
         &self,
         generation: Generation,
     ) -> impl Fn(PushInfo) -> Result<(), std::convert::Infallible> + Send + Sync + 'static {
-        // Weak: the connection's own task keeps this.
+        // The reference is weak because the connection's own task keeps this handler.
         let current = Arc::downgrade(&self.current);
         move |push| {
             if push.kind == PushKind::Disconnection

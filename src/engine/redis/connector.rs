@@ -1,4 +1,4 @@
-//! The way to a server: where it is, and how connections to it are made.
+//! Connector: the address of a server, and how connections to it are made.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,69 +25,70 @@ use super::settings::{Network, RedisSettings};
 use super::{Tls, failure};
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// However long a command may take, the network is given up after twice this.
+/// However long a command may take, a silent network is given up after twice this time.
 const MAX_SILENCE: Duration = Duration::from_secs(30);
 
-/// For one who has been sent elsewhere.
+/// Error for a request that a cluster's server has redirected.
 const CLUSTER_NODE: &str =
     "this is one of a cluster's servers; `redis-cluster://` is the address of all of them";
 
-/// Which server, and as whom.
+/// A server, and the user to connect as.
 #[derive(Clone, Default)]
 pub struct Address {
-    /// Host and port, or the path of a unix socket.
+    /// Host and port, the path of a unix socket, or the sentinels.
     pub endpoint: Endpoint,
-    /// The database's number.
+    /// The number of the database.
     pub database: i64,
     /// The ACL user.
     pub user: Option<String>,
     /// The password.
     pub password: Option<String>,
-    /// How nobody else can read what is said; none for a connection that anybody can.
+    /// The TLS configuration; `None` for an unencrypted connection.
     pub tls: Option<Tls>,
 }
 
-/// Where a server is.
+/// The location of a server.
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     /// A TCP port.
     Tcp(String, u16),
     /// A unix socket.
     Unix(std::path::PathBuf),
-    /// Where the sentinels of a master say.
+    /// The address that the sentinels of a master report.
     Sentinels(Sentinels),
 }
 
-/// Who can read what is said on the way to a server.
+/// How far a connection is protected from being read on its way to a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum TransportSecurity {
-    /// Nobody: it is encrypted, and the server has shown who it is.
+    /// Encrypted, and the server's certificate was verified.
     Encrypted,
-    /// Who is on this machine and may do everything.
+    /// Unencrypted within this machine: only its privileged users can read the traffic.
     Local,
-    /// Whoever is on the way.
+    /// Unencrypted: anyone on the path can read the traffic.
     Plaintext,
 }
 
-/// What every connection to one server is made by.
+/// Makes every connection to one server.
 #[derive(Clone)]
 pub(crate) struct Connector {
     target: Target,
     connect_timeout: Duration,
     command_timeout: Duration,
-    /// Whether it is one of a cluster's servers, and known to be.
+    /// Whether the server is configured as a node of a cluster.
     is_shard: bool,
 }
 
 #[derive(Clone)]
 enum Target {
-    /// To the same place, whatever is there.
+    /// One address, whatever server is there.
     Fixed(Transport),
-    /// To wherever the master is.
+    /// The address of the current master.
     Sentinels(Arc<SentinelConnector>),
 }
 
-/// How one place is reached. There is no way from the one to the other: what is to be encrypted cannot be sent as it is.
+/// How one address is reached. One variant never becomes the other: traffic that is to be encrypted must not be sent in
+/// the clear.
 #[derive(Clone)]
 pub(super) enum Transport {
     Encrypted(Tls, Box<ConnectionInfo>),
@@ -108,7 +109,7 @@ impl Address {
         let is_local = match &self.endpoint {
             Endpoint::Unix(_) => true,
             Endpoint::Tcp(host, _) => is_loopback(host),
-            // Nobody knows where the master will be, but it is not far from those.
+            // The master's address is not known in advance, but it is not far from its sentinels.
             Endpoint::Sentinels(sentinels) => {
                 sentinels.hosts.iter().all(|(host, _)| is_loopback(host))
             }
@@ -120,7 +121,7 @@ impl Address {
         }
     }
 
-    /// The same user, database and manner at another place.
+    /// Returns an address with the same user, database and security at another host.
     pub(super) fn at(&self, host: &str, port: u16) -> Self {
         Self {
             endpoint: Endpoint::Tcp(host.to_owned(), port),
@@ -158,7 +159,7 @@ impl Transport {
         transport().map_err(|error| failure::from_connect_error(&error))
     }
 
-    /// Makes a connection, for as long as that may take.
+    /// Makes a connection, within `limit`.
     pub(super) async fn open(
         &self,
         config: AsyncConnectionConfig,
@@ -184,7 +185,7 @@ impl Transport {
         }
     }
 
-    /// The address alone.
+    /// Returns the address alone.
     fn server(&self) -> &ConnectionAddr {
         match self {
             Self::Encrypted(_, info) => info.addr(),
@@ -195,14 +196,14 @@ impl Transport {
     }
 }
 
-/// A connection, and until when it leads to the right server.
+/// A connection, and the period in which it leads to the right server.
 pub(crate) struct NewConnection {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) master_epoch: MasterEpoch,
 }
 
 impl Connector {
-    /// What has to be watched is watched on `runtime`, for as long as there is such a door.
+    /// Creates a connector. If it has to watch sentinels, it does so on `runtime`, until its last clone is dropped.
     pub(crate) fn new(
         address: &Address,
         settings: &RedisSettings,
@@ -225,7 +226,7 @@ impl Connector {
         })
     }
 
-    /// Makes a connection. Nothing was sent on one that cannot be made.
+    /// Makes a connection. If that fails, nothing was sent on it.
     pub(crate) async fn open(
         &self,
         config: AsyncConnectionConfig,
@@ -243,11 +244,12 @@ impl Connector {
         }
     }
 
-    /// Whether a call that was `begun` then and has failed is to be tried again: it has certainly done nothing, and the
-    /// master may be somewhere else by now. Returns when it may have moved. Never where it cannot.
+    /// Waits until the master may have moved, and returns whether to retry a failed call that started at `begun`: the
+    /// call has certainly done nothing, and the master may have another address by now. Always false if the server
+    /// cannot fail over.
     pub(crate) async fn wait_to_retry(&self, failure: &StoreError, begun: &CallStart) -> bool {
         match &self.target {
-            // The driver lets go of a call after its time. It is told before what was in the way.
+            // The driver drops a call after its timeout. Retries end before that, so that the cause is reported.
             Target::Sentinels(sentinels) => {
                 let give_up = self.command_timeout - self.command_timeout / 8;
                 sentinels.wait_to_retry(failure, begun, give_up).await
@@ -256,7 +258,8 @@ impl Connector {
         }
     }
 
-    /// What a caller is told in the end. That a server is read-only is none of its concern: it did not choose it.
+    /// Returns the error for the caller. A read-only server is reported as a missing master: the caller did not choose
+    /// the server.
     pub(crate) fn final_error(&self, failure: StoreError) -> StoreError {
         match &self.target {
             Target::Sentinels(sentinels) if failure::is_read_only(&failure) => {
@@ -274,19 +277,19 @@ impl Connector {
         }
     }
 
-    /// Whether it leads to wherever the master is.
+    /// Returns whether the connector leads to the current master, whichever server that is.
     pub(crate) const fn can_fail_over(&self) -> bool {
         matches!(self.target, Target::Sentinels(_))
     }
 
-    /// The server that was called has turned out to be no master.
+    /// Requests a refresh: the server that was called is no master.
     pub(crate) fn refresh(&self) {
         if let Target::Sentinels(sentinels) = &self.target {
             sentinels.refresh();
         }
     }
 
-    /// What those who watch the master say of it, to an operator.
+    /// Returns what each sentinel reports about the master, for an operator; `None` without sentinels.
     pub(crate) async fn details(
         &self,
     ) -> Option<Vec<(NodeAddr, Result<SentinelDetails, StoreError>)>> {
@@ -296,12 +299,12 @@ impl Connector {
         }
     }
 
-    /// How long making a connection may take.
+    /// Returns the maximum time to make a connection.
     pub(crate) const fn connect_timeout(&self) -> Duration {
         self.connect_timeout
     }
 
-    /// For events: the address alone. What else it takes to connect is nobody's business.
+    /// Returns the address alone, for events: the other parameters of a connection are private.
     pub(crate) fn server(&self) -> String {
         match &self.target {
             Target::Fixed(transport) => transport.server().to_string(),
@@ -313,7 +316,7 @@ impl Connector {
 fn connection_info(address: &Address, settings: &RedisSettings) -> RedisResult<ConnectionInfo> {
     let addr = match (&address.endpoint, &address.tls) {
         (Endpoint::Tcp(host, port), None) => ConnectionAddr::Tcp(host.clone(), *port),
-        // The crate itself cannot connect to such a one: its own TLS is not compiled in.
+        // The crate itself cannot connect to such an address: its own TLS is not compiled in.
         (Endpoint::Tcp(host, port), Some(_)) => ConnectionAddr::TcpTls {
             host: host.clone(),
             port: *port,
@@ -326,8 +329,8 @@ fn connection_info(address: &Address, settings: &RedisSettings) -> RedisResult<C
             return Err((ErrorKind::InvalidClientConfig, why).into());
         }
     };
-    // RESP3, because a connection then says when it has ended, and messages need none of their own.
-    // No CLIENT SETINFO: it needs a permission that locks do not.
+    // RESP3, because a connection then reports its own end, and messages can share it with commands. No CLIENT
+    // SETINFO: it needs a permission that locks do not need.
     let mut redis = RedisConnectionInfo::default()
         .set_db(address.database)
         .set_protocol(ProtocolVersion::RESP3)
@@ -335,13 +338,13 @@ fn connection_info(address: &Address, settings: &RedisSettings) -> RedisResult<C
     if let Some(user) = &address.user {
         redis = redis.set_username(user);
     }
-    // A user without a password still has to log in, or would silently be somebody else.
+    // A user without a password still has to log in, or the connection would silently act as the default user.
     let empty = address.user.as_ref().map(|_| String::new());
     if let Some(password) = address.password.as_ref().or(empty.as_ref()) {
         redis = redis.set_password(password);
     }
-    // A peer that has gone silent is given up by the kernel long before an undone request is
-    // forgotten (`protocol::tombstones::TOMBSTONE_TTL`).
+    // The kernel gives up a silent peer long before the tombstone of an undone request expires
+    // (`protocol::tombstones::TOMBSTONE_TTL`).
     let tcp = redis::io::tcp::TcpSettings::default()
         .set_nodelay(true)
         .set_keepalive(
@@ -371,7 +374,7 @@ impl Default for Endpoint {
     }
 }
 
-/// Never the password.
+/// Omits the password.
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Address")
@@ -384,7 +387,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Never the password.
+/// Omits the password.
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Door").field(&self.server()).finish()

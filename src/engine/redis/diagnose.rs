@@ -1,7 +1,7 @@
-//! Looks whether a server is fit for locks.
+//! Diagnoses whether a server is fit for locks.
 //!
-//! Asks here, judges in [`judge`]. Servers for rent often forbid `INFO` and `CONFIG`; what nobody can
-//! tell is a warning, not an error.
+//! This module sends the queries, and [`checks`] judges the replies. Managed services often forbid `INFO` and `CONFIG`;
+//! a fact that is unavailable is a warning, not an error.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ pub(super) async fn diagnose(
 ) -> Result<Vec<Diagnostic>, StoreError> {
     let info = info(&redis).await?;
     let info = info.as_deref().map(Info::new);
-    // Whether it is a part of something that has another address.
+    // A sentinel, or one server of a cluster, is part of a system with another address.
     let mut findings = Vec::from_iter(info.as_ref().and_then(checks::server_mode));
     findings.extend(of_server(&redis, info.as_ref()).await?);
     findings.extend(sentinel_findings(&redis).await?);
     findings.push(clock(&redis).await?);
-    let trial = new_probe();
+    let probe_lock = new_probe();
     let limit = redis.monitor.command_timeout;
-    findings.extend(check_locking(&redis, &trial, limit, probe).await);
-    findings.extend(check_listing(&redis, &trial, limit, probe).await);
+    findings.extend(check_locking(&redis, &probe_lock, limit, probe).await);
+    findings.extend(check_listing(&redis, &probe_lock, limit, probe).await);
     Ok(findings)
 }
 
-/// What is to be known of the server alone.
+/// Returns the findings about the server alone.
 pub(super) async fn server(redis: &Redis) -> Result<Vec<Diagnostic>, StoreError> {
     let info = info(redis).await?;
     of_server(redis, info.as_deref().map(Info::new).as_ref()).await
@@ -68,12 +68,12 @@ async fn of_server(redis: &Redis, info: Option<&Info<'_>>) -> Result<Vec<Diagnos
     Ok(findings)
 }
 
-/// Whether its clock is near ours.
+/// Checks whether the server's clock is close to ours.
 pub(super) async fn clock(redis: &Redis) -> Result<Diagnostic, StoreError> {
     Ok(checks::clock(clock_offset(redis).await?))
 }
 
-/// Where sentinels watch the master: whether they can replace it, and what becomes of the old one.
+/// Reports, if sentinels watch the master, whether they can replace it and what becomes of the old master.
 async fn sentinel_findings(redis: &Redis) -> Result<Vec<Diagnostic>, StoreError> {
     let Some(seen) = redis.monitor.connector.details().await else {
         return Ok(Vec::new());
@@ -84,27 +84,27 @@ async fn sentinel_findings(redis: &Redis) -> Result<Vec<Diagnostic>, StoreError>
     let mut findings = vec![sentinels::sentinels(&seen)];
     findings.extend(sentinels::replicas(&seen));
     if redis.durability.replica_acks.is_none() {
-        // One that is cut off from those who acknowledge grants nothing that counts.
+        // With replica acknowledgements, a master that is cut off from its replicas grants nothing that counts.
         findings.push(sentinels::split(min_replicas.as_deref()));
     }
     Ok(findings)
 }
 
-/// A lock that nobody else has the name of.
+/// Creates a probe lock with a name that no other client uses.
 pub(super) fn new_probe() -> ProbeLock {
     ProbeLock::new(ClientId::new(uuid::Uuid::new_v4().into_bytes()))
 }
 
-/// Subscribes to its channel; as a probe, acquires and releases it before.
+/// Subscribes to the channel of the probe lock. With `probe`, acquires and releases the lock before.
 pub(super) async fn check_locking(
     redis: &Arc<impl Engine>,
-    trial: &ProbeLock,
+    probe_lock: &ProbeLock,
     limit: Duration,
     probe: bool,
 ) -> Vec<Diagnostic> {
     let taken = async {
-        match redis.call(trial.acquire.clone()).await? {
-            Reply::Granted { .. } => redis.call(trial.release.clone()).await,
+        match redis.call(probe_lock.acquire.clone()).await? {
+            Reply::Granted { .. } => redis.call(probe_lock.release.clone()).await,
             other => Ok(other),
         }
     };
@@ -112,16 +112,16 @@ pub(super) async fn check_locking(
     if probe {
         findings.push(checks::locking(answered(limit, taken).await));
     }
-    let messages = redis.clone().subscribe(trial.subject.channel());
+    let messages = redis.clone().subscribe(probe_lock.subject.channel());
     let messages = answered(limit / 4, messages).await;
     findings.push(checks::listening(messages.map(drop)));
     findings
 }
 
-/// Lists locks; as a probe, sets a label before.
+/// Lists locks. With `probe`, sets a label before.
 pub(super) async fn check_listing(
     redis: &Arc<impl Engine>,
-    trial: &ProbeLock,
+    probe_lock: &ProbeLock,
     limit: Duration,
     probe: bool,
 ) -> Vec<Diagnostic> {
@@ -132,13 +132,13 @@ pub(super) async fn check_listing(
         let label = redis.clone().set_label(client, label, probe::LEASE);
         findings.push(checks::labelling(answered(limit / 4, label).await));
     }
-    let list = redis.clone().scan(trial.subject.name.to_string(), 0);
+    let list = redis.clone().scan(probe_lock.subject.name.to_string(), 0);
     let list = answered(limit / 4, list).await;
     findings.push(checks::listing(list.map(drop)));
     findings
 }
 
-/// What takes too long is given up: the rest of the report is still worth reading.
+/// Waits for a reply up to `limit`: if it takes too long, the rest of the report is still worth reading.
 #[expect(clippy::disallowed_methods, reason = "engines may wait")]
 async fn answered<T>(
     limit: Duration,
@@ -151,7 +151,8 @@ async fn answered<T>(
     })
 }
 
-/// How far our wall clock is ahead of the server's, in milliseconds; none if it does not say.
+/// Returns how far our wall clock is ahead of the server's, in milliseconds; `None` if the server does not report its
+/// time.
 #[expect(clippy::disallowed_methods, reason = "what is asked is the wall clock")]
 async fn clock_offset(redis: &Redis) -> Result<Option<i64>, StoreError> {
     let before = SystemTime::now();
@@ -159,7 +160,7 @@ async fn clock_offset(redis: &Redis) -> Result<Option<i64>, StoreError> {
         return Ok(None);
     };
     let took = before.elapsed().unwrap_or_default();
-    // The server looked at its clock somewhere between.
+    // The server read its clock at some point in between.
     let ours = before + took / 2;
     let ours = ours.duration_since(UNIX_EPOCH).unwrap_or_default();
     let theirs = Duration::from_secs(seconds) + Duration::from_micros(micros);
@@ -174,7 +175,7 @@ async fn setting(redis: &Redis, name: &str) -> Result<Option<String>, StoreError
     Ok(settings.and_then(|mut settings| settings.remove(name)))
 }
 
-/// The answer; none if the server does not give it to us.
+/// Returns the reply; `None` if the server refuses the query.
 async fn query<T: FromRedisValue>(redis: &Redis, question: &Cmd) -> Result<Option<T>, StoreError> {
     match redis.foreground.connection().send(question).await {
         Ok(answer) => Ok(redis::from_redis_value(answer).ok()),

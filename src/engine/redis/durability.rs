@@ -1,4 +1,5 @@
-//! What it takes for a grant to count: so many replicas have it, and its server has been the one for long enough. Pure.
+//! Durability policy: a grant counts if N replicas have it, and if its server has been the master for long enough.
+//! Pure.
 
 use std::time::Duration;
 
@@ -10,41 +11,41 @@ use super::incarnation::Incarnation;
 use crate::engine::{StoreError, StoreErrorKind};
 use crate::protocol::Reply;
 
-/// What it takes.
+/// Conditions under which a grant counts.
 #[derive(Clone, Debug, Default)]
 pub struct DurabilityPolicy {
-    /// So many replicas have to acknowledge it.
+    /// Number of replicas that have to acknowledge a grant.
     pub replica_acks: Option<ReplicaAcks>,
     /// A server that has been promoted or started less than this ago grants nothing new.
     pub failover_delay: Option<Duration>,
 }
 
-/// How many replicas, and how long they have.
+/// Number of replicas, and the time that they have.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaAcks {
-    /// How many.
+    /// Number of replicas.
     pub acks: u32,
-    /// How long it may take.
+    /// Maximum time for their acknowledgement.
     pub timeout: Duration,
 }
 
-/// A script's answer.
+/// The reply of a script, and whether it is durable.
 #[derive(Debug)]
 pub(super) struct ScriptResult {
     pub(super) value: Value,
     pub(super) durable: DurabilityOutcome,
 }
 
-/// What came of a script.
+/// Outcome of a script call.
 #[derive(Debug)]
 pub(super) enum ScriptReply {
-    /// It was not sent: for this long the server grants nothing new.
+    /// The script was not sent: for this long the server grants nothing new.
     Delayed(Duration),
     Executed(ScriptResult),
 }
 
 impl ScriptReply {
-    /// What was said, of what takes nothing.
+    /// Returns the reply of a script that acquires nothing new, and so is never delayed.
     pub(super) fn executed(self) -> Result<ScriptResult, StoreError> {
         match self {
             Self::Executed(said) => Ok(said),
@@ -56,12 +57,12 @@ impl ScriptReply {
     }
 }
 
-/// Whether what a script has granted can be relied on.
+/// Whether a grant by a script can be relied on.
 #[derive(Debug)]
 pub(super) struct DurabilityOutcome(Result<(), StoreError>);
 
 impl DurabilityOutcome {
-    /// What a script has answered, unless it promises what may not be kept.
+    /// Returns the reply of a script, unless it is a grant that may be lost.
     pub(super) fn apply_to(&self, reply: Result<Reply, StoreError>) -> Result<Reply, StoreError> {
         match reply {
             Ok(Reply::Granted { .. } | Reply::Renewed) => self.0.clone().and(reply),
@@ -69,7 +70,7 @@ impl DurabilityOutcome {
         }
     }
 
-    /// Whether that is because the server is not what it was.
+    /// Returns whether a grant is not durable because the server has been demoted or promoted.
     pub(super) fn is_from_another_master(&self) -> bool {
         let failure = self.0.as_ref().err();
         failure.is_some_and(|failure| failure.kind == StoreErrorKind::Interrupted)
@@ -77,12 +78,12 @@ impl DurabilityOutcome {
 }
 
 impl DurabilityPolicy {
-    /// Whether nothing is asked for beside the answer.
+    /// Returns whether nothing is required beside the reply.
     pub const fn is_none(&self) -> bool {
         self.replica_acks.is_none() && self.failover_delay.is_none()
     }
 
-    /// Judges what was heard behind a script, from the server that this one is said to be.
+    /// Checks the replies behind a script, from the server that should have this incarnation.
     pub(super) fn check(
         &self,
         trailing: impl IntoIterator<Item = Value>,
@@ -130,8 +131,8 @@ impl DurabilityPolicy {
         Ok(())
     }
 
-    /// From when on a server grants something new that has been what it is for this long, as was heard at this time: after it
-    /// was so.
+    /// Returns the time from which a server grants new locks. Its `age` was true before the reply arrived, at
+    /// `replied_at`.
     pub(super) fn grants_allowed_at(&self, replied_at: Instant, age: Duration) -> Option<Instant> {
         Some(replied_at + self.failover_delay?.saturating_sub(age))
     }
@@ -170,7 +171,7 @@ mod tests {
         said.expect("it is an answer")
     }
 
-    /// Why what was granted does not count, if it does not.
+    /// Returns why a grant does not count, if it does not.
     fn refusal(durability: &DurabilityPolicy, trailing: Vec<Value>) -> Option<StoreErrorKind> {
         let server = Incarnation::parse("run_id:a\r\n", &replication("master", "1", "0"));
         let durable = durability.check(trailing, server.as_ref());
@@ -208,7 +209,7 @@ mod tests {
     fn grant_counts_if_the_master_did_not_change() {
         for (said, refused) in [
             (text(&replication("master", "1", "0")), None),
-            // A first replica has come.
+            // A first replica has attached.
             (text(&replication("master", "2", "0")), None),
             (
                 text(&replication("slave", "1", "0")),
@@ -225,7 +226,7 @@ mod tests {
             (Value::Nil, Some(StoreErrorKind::Interrupted)),
         ] {
             assert_eq!(refusal(&DELAY, vec![said.clone()]), refused, "{said:?}");
-            // Behind the replicas' answer, where there is one.
+            // The reply to INFO comes behind the replicas' reply, where there is one.
             let both = DurabilityPolicy {
                 failover_delay: DELAY.failover_delay,
                 ..ACKS

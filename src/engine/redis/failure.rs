@@ -1,10 +1,10 @@
-//! What a Redis error lets one conclude.
+//! Classification of Redis errors.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// A connection that could not be made: nothing was sent on it.
+/// Classifies the error of a connection that could not be made: nothing was sent on it.
 pub(crate) fn from_connect_error(error: &RedisError) -> StoreError {
     let mut failure = from_call_error(error);
     if failure.detail.starts_with("NOAUTH") {
@@ -13,7 +13,7 @@ pub(crate) fn from_connect_error(error: &RedisError) -> StoreError {
         failure.detail += " (special characters in an address must be percent-encoded)";
     }
     if error.kind() == ErrorKind::Parse {
-        // Trying again would not make a Redis server of it.
+        // A retry would not turn the peer into a Redis server.
         return failure;
     }
     match failure.kind {
@@ -33,11 +33,11 @@ pub(crate) fn from_connect_error(error: &RedisError) -> StoreError {
     }
 }
 
-/// The same, over a network, unencrypted, where no connection was made before: a server that has answered before and resets a
-/// connection restarts, or has an idle limit.
+/// Classifies the error of the first unencrypted connection over a network, with a hint at TLS. A server that has
+/// accepted connections before and resets one is restarting, or has an idle limit, and gets no hint.
 pub(crate) fn from_first_plain_connect_error(error: &RedisError) -> StoreError {
     let mut failure = from_connect_error(error);
-    // One that speaks TLS ends the connection when it is spoken to in the clear; so may one that is on its way down.
+    // A TLS server ends a connection that starts in the clear; so may a server that is shutting down.
     if failure.kind == StoreErrorKind::Unreachable
         && error.is_connection_dropped()
         && !error.is_connection_refusal()
@@ -47,7 +47,7 @@ pub(crate) fn from_first_plain_connect_error(error: &RedisError) -> StoreError {
     failure
 }
 
-/// A call that brought an error.
+/// Classifies the error of a call.
 pub(crate) fn from_call_error(error: &RedisError) -> StoreError {
     let cause = match error.kind() {
         ErrorKind::Server(
@@ -60,7 +60,7 @@ pub(crate) fn from_call_error(error: &RedisError) -> StoreError {
             | ServerErrorKind::TryAgain,
         ) => StoreErrorKind::NotReady,
         ErrorKind::AuthenticationFailed => StoreErrorKind::Denied,
-        // A script passes on what stopped it, with the code in front of the text; so does EXEC.
+        // A script passes on the error that stopped it, with the code in front of the text; so does EXEC.
         ErrorKind::Server(
             ServerErrorKind::ExecAbort | ServerErrorKind::NoPerm | ServerErrorKind::ResponseError,
         )
@@ -76,13 +76,13 @@ pub(crate) fn from_call_error(error: &RedisError) -> StoreError {
     StoreError::new(cause, trimmed(&text(error)))
 }
 
-/// Whether it is what one meets on the way from one master to the next, and has certainly done nothing: at another server,
-/// or a little later, it works.
+/// Returns whether the error is one of a failover, and the call has certainly done nothing: at another server, or a
+/// little later, it succeeds.
 pub(crate) fn is_failover(failure: &StoreError) -> bool {
     match failure.kind {
         StoreErrorKind::Unreachable => true,
         StoreErrorKind::NotReady => {
-            // A server that is busy, or cannot write to its disk, is the master all the same.
+            // A server that is busy, or cannot write to its disk, is still the master.
             let lasting = ["BUSY", "MISCONF"];
             !lasting.iter().any(|code| failure.detail.starts_with(code))
         }
@@ -100,28 +100,28 @@ pub(crate) fn is_failover(failure: &StoreError) -> bool {
     }
 }
 
-/// Whether a replica was asked what only a master does.
+/// Returns whether a replica refused a call that only a master carries out.
 pub(crate) fn is_read_only(failure: &StoreError) -> bool {
     failure.kind == StoreErrorKind::NotReady && failure.detail.starts_with(READ_ONLY)
 }
 
-/// The words of a server in a cluster that has not what it was asked for.
+/// Error codes of a cluster's server that does not have the key.
 pub(crate) const REDIRECTS: [&str; 2] = ["ASK", "MOVED"];
 
-/// Whether another server was to be asked.
+/// Returns whether the call was redirected to another server.
 pub(crate) fn is_redirection(failure: &StoreError) -> bool {
     let code = failure.detail.split(' ').next();
     failure.kind == StoreErrorKind::NotReady && code.is_some_and(|code| REDIRECTS.contains(&code))
 }
 
-/// Whether it is about a slot: another server has it, or none.
+/// Returns whether the error is about a slot: another server has it, or none.
 pub(crate) fn is_slot_error(failure: &StoreError) -> bool {
     let unserved =
         failure.kind == StoreErrorKind::NotReady && failure.detail.starts_with("CLUSTERDOWN");
     unserved || is_redirection(failure)
 }
 
-/// Whether a call of many found a replica: then none of them has done anything.
+/// Returns the error of a batch that found a replica: then none of its items has done anything.
 pub(crate) fn find_read_only(answer: &Value) -> Option<StoreError> {
     let Value::Array(answers) = answer else {
         return None;
@@ -133,19 +133,19 @@ pub(crate) fn find_read_only(answer: &Value) -> Option<StoreError> {
     failures.find(is_read_only)
 }
 
-/// As 6.2 words it, and later versions.
+/// The wordings of 6.2 and of later versions.
 const NON_LOCAL_KEY: [&str; 3] = [
     "Lua script attempted to access a non local key",
     "Script attempted to access a non local key",
     "ERR Script attempted to access a non local key",
 ];
-/// As every version begins it.
+/// The beginning of the error in every version.
 const READ_ONLY: &str = "READONLY You can't write against a read only";
 
-/// What comes before the reason for which EXEC itself was refused.
+/// Prefix of the reason for which EXEC itself was refused.
 const ABORTED: &str = "EXECABORT Transaction discarded because of: ";
 
-/// An error as the server words it.
+/// Classifies the text of a server's error.
 pub(crate) fn from_text(text: &str) -> StoreError {
     let text = text.strip_prefix(ABORTED).unwrap_or(text);
     let (said, in_script) = strip_script_frames(text);
@@ -155,18 +155,18 @@ pub(crate) fn from_text(text: &str) -> StoreError {
         "OOM" => StoreErrorKind::OutOfMemory,
         "NOPERM" if in_script => StoreErrorKind::PartiallyDenied,
         "NOPERM" | "NOAUTH" | "WRONGPASS" => StoreErrorKind::Denied,
-        // Redis up to 7.0, and later ones; what the script did before stays done.
+        // Wordings of Redis up to 7.0, and of later versions. The script's earlier writes stay done.
         _ if said.starts_with("The user executing the script")
             || said.starts_with("ERR The user executing the script")
             || said.starts_with("ERR ACL failure in script") =>
         {
             StoreErrorKind::PartiallyDenied
         }
-        // Of SELECT, while a connection is made, only the text comes through.
+        // For SELECT, while a connection is made, only the text arrives.
         _ if is_permission_error(said) => StoreErrorKind::Denied,
         "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS"
         | "READONLY" | "TRYAGAIN" => StoreErrorKind::NotReady,
-        // A slot on its way has left in the middle; what the script did before stays done.
+        // The slot was migrated while the script ran. The script's earlier writes stay done.
         _ if NON_LOCAL_KEY.iter().any(|words| said.starts_with(words)) => {
             StoreErrorKind::Interrupted
         }
@@ -184,7 +184,8 @@ pub(crate) fn from_text(text: &str) -> StoreError {
     failure
 }
 
-/// Whether a command was denied, by the text alone: of this user, or of one that is named, which is one word.
+/// Returns whether a command was denied, judged by the text alone: to this user, or to a named one, whose name is one
+/// word.
 fn is_permission_error(said: &str) -> bool {
     let said = said.strip_prefix("ERR ").unwrap_or(said);
     let about = match said.strip_prefix("User ") {
@@ -194,7 +195,8 @@ fn is_permission_error(said: &str) -> bool {
     about.is_some_and(|about| about.starts_with("has no permissions to run the"))
 }
 
-/// What stopped a script, without what servers before 7.0 put before it, and whether it was a script.
+/// Returns the error that stopped a script, without the prefix of servers before 7.0, and whether it came from a
+/// script.
 fn strip_script_frames(text: &str) -> (&str, bool) {
     let mut said = match text.strip_prefix(RUNNING) {
         Some(called) => called.split_once("): ").map_or(text, |(_, said)| said),
@@ -213,16 +215,17 @@ fn strip_script_frames(text: &str) -> (&str, bool) {
     (text, before_script_suffix(text).is_some())
 }
 
-/// What servers before 7.0 put before the error of a script; its hash follows.
+/// Prefix of servers before 7.0 for the error of a script; the script's hash follows.
 const RUNNING: &str = "ERR Error running script (call to f_";
 
-/// Without what only a script's author can use: its hash, its line, a full stop.
+/// Removes the details that only a script's author can use: its hash, its line, a full stop.
 fn trimmed(text: &str) -> &str {
     let text = before_script_suffix(text).unwrap_or(text);
     text.trim_end_matches(['.', ',', ' ', '\r', '\n'])
 }
 
-/// What comes before the script that servers since 7.0 name at the end: its hash and the line, or since Valkey 9.1 the line alone.
+/// Returns the text before the script that servers since 7.0 name at the end: its hash and the line, or since Valkey
+/// 9.1 the line alone.
 fn before_script_suffix(text: &str) -> Option<&str> {
     let (said, script) = text.rsplit_once(" script: ")?;
     if script.starts_with("on @user_script:") {
@@ -236,7 +239,7 @@ fn before_script_suffix(text: &str) -> Option<&str> {
     is_hash.then_some(said)
 }
 
-/// The server's own words. The crate's errors carry no credentials; ours must not either.
+/// Returns the server's own words. The crate's errors carry no credentials; ours must not either.
 fn text(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -244,22 +247,22 @@ fn text(error: &RedisError) -> String {
     }
 }
 
-/// What the server said, where the way out is told apart from it.
+/// Returns the server's own words, for messages that give the advice separately.
 pub(super) fn without_hint(failure: &StoreError) -> &str {
     let detail = &failure.detail;
     detail.strip_suffix(ACL_HINT).unwrap_or(detail)
 }
 
-/// For one who was hung up on.
+/// Hint for a connection that the server has closed.
 const TLS_HINT: &str = "; if this port speaks TLS, it is rediss://";
-/// For one who may not do something.
+/// Hint for a command that the user may not run.
 const ACL_HINT: &str = "; its `ACL LOG` says what is missing, docs/connecting.md what locks need";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As servers have worded them: 6.2, 7.0, later Redis and Valkey.
+    /// The texts are those of real servers: 6.2, 7.0, later Redis and Valkey.
     #[test]
     fn errors_of_every_server_version_are_classified() {
         let hash = "8e3d8b8d2f6a4c0e9b1d7a5c3e1f0d2b4a6c8e0f";
@@ -360,7 +363,7 @@ mod tests {
         }
     }
 
-    /// A name, a value or a user may be called like anything.
+    /// A name, a value or a user may contain any text.
     #[test]
     fn only_the_start_of_an_error_is_classified() {
         for text in [
@@ -390,7 +393,7 @@ mod tests {
         }
     }
 
-    /// Redis 6.2 for a script, and every version without one.
+    /// Covers Redis 6.2 for a script, and every version without one.
     #[test]
     fn read_only_is_recognized_on_every_version() {
         let says = |words: &str| {

@@ -1,5 +1,5 @@
-//! Which locks there are: SCAN, never KEYS. Each page of keys costs a few round trips of cheap commands, whatever is in them; what
-//! may be a lock is inspected by the caller.
+//! Lists the locks of a server with SCAN, never KEYS. Each page of keys costs a few round trips of cheap commands,
+//! whatever the keys contain; the caller inspects the keys that may be locks.
 
 use redis::{Cmd, ErrorKind, Pipeline, ServerErrorKind, Value};
 
@@ -9,32 +9,33 @@ use super::keys::PERMIT_TIMEOUTS_SUFFIX;
 use crate::engine::{Page, StoreError, StoreErrorKind, glob};
 use crate::protocol::{Kind, OwnerId, Subject};
 
-/// How many keys a server examines in one step.
+/// Number of keys that a server examines in one step.
 const SCAN_COUNT: u32 = 1000;
 
-/// How many keys are looked into in one call: the name of a field, or a member, may be of any length, and no command reports it.
+/// Number of keys that are probed in one call: the name of a field or member may be of any length, and no command
+/// reports that length.
 const PROBE_BATCH: usize = 100;
 
-/// Behind all keys that match the pattern come the permits of semaphores, whose keys have another form. A server's cursors do
-/// not go so far.
+/// Marks a cursor of the second pass. It follows the keys that match the pattern, and scans the permits of semaphores,
+/// whose keys have another form. A server's own cursors are smaller than this.
 const PERMITS_PASS: u64 = 1 << 62;
 
-/// An owner is no longer than this. What else is kept in strings may be long, and is not read.
+/// Upper bound for the length of an owner. Other strings may be longer, and are not read beyond this.
 const LONGEST_OWNER: u32 = 64;
 
 /// A key that may be a lock's.
 struct Candidate {
     key: String,
-    /// The name of the lock, if it is one.
+    /// Name of the lock, if the key is a lock's.
     lock: Option<String>,
-    /// The name of the semaphore, if these are its permits.
+    /// Name of the semaphore, if the key holds its permits.
     semaphore: Option<String>,
 }
 
-/// Locks whose names match a pattern, some at a time.
+/// Returns one page of the locks whose names match a pattern.
 pub(super) async fn find(redis: &Redis, pattern: &str, from: u64) -> Result<Page, StoreError> {
     let keys = redis.keys.scan_pattern(pattern);
-    // Such a pattern matches the keys of permits, too.
+    // Such a pattern also matches the keys of permits.
     let whole = keys.bytes().all(|b| b == b'*');
     let second = from & PERMITS_PASS != 0;
     let mut scan = redis::cmd("SCAN");
@@ -55,7 +56,7 @@ pub(super) async fn find(redis: &Redis, pattern: &str, from: u64) -> Result<Page
         (false, true) => keys.len() as u64,
         (false, false) => u64::from(SCAN_COUNT),
     };
-    // Names are text; a key that is not was made by another program.
+    // Lock names are text, so a key that is not text belongs to another program.
     let keys = keys
         .into_iter()
         .filter_map(|key| String::from_utf8(key).ok());
@@ -96,7 +97,7 @@ fn candidate(
     })
 }
 
-/// Which of these may be locks, by their types and by one or two of their fields or members.
+/// Returns the candidates that may be locks, judged by their types and by one or two of their fields or members.
 async fn probe(redis: &Redis, candidates: Vec<Candidate>) -> Result<Vec<Subject>, StoreError> {
     let connection = redis.foreground.connection();
     let mut types = Pipeline::with_capacity(candidates.len());
@@ -166,7 +167,7 @@ fn mutex(name: String) -> Subject {
     Subject::new(Kind::Mutex, name)
 }
 
-/// Whether a lock of this kind answers a probe so.
+/// Returns whether the reply to a probe fits a lock of this kind.
 fn is_lock_like(kind: Kind, answer: Value) -> bool {
     if kind == Kind::Simple {
         let value: Vec<u8> = redis::from_redis_value(answer).unwrap_or_default();
@@ -182,7 +183,7 @@ fn is_lock_like(kind: Kind, answer: Value) -> bool {
     some.iter().any(owner) && some.iter().all(|field| field == b"mode" || owner(field))
 }
 
-/// Whether a server has sent the question elsewhere: the slot has moved, and only a later call can tell.
+/// Returns whether the server redirected the probe: the slot has moved, and only a later call can inspect the key.
 fn is_moving(answer: &Value) -> bool {
     let moved = [
         ServerErrorKind::Moved,
@@ -192,7 +193,7 @@ fn is_moving(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.kind().is_some_and(|kind| moved.contains(&kind)))
 }
 
-/// Whether the probe is a command that this user may not run. An inspection may do without it.
+/// Returns whether this user may not run the probe command. An inspection may work without that command.
 fn is_denied(answer: &Value) -> bool {
     let error = answer.clone().extract_error().err();
     error.is_some_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm))

@@ -1,25 +1,25 @@
 //! Redisson's formats, for the path without scripts: the same rules as `lua/format/*.lua`.
 
-/// A lock's hash has one owner; a few more are accepted.
+/// Maximum number of owners in a lock's hash: a lock has one, a few more are accepted.
 pub(super) const MOST_OWNERS: usize = 16;
 
-/// A longer string is no simple lock of any library.
+/// Maximum length of a simple lock's holder: no library writes a longer one.
 pub(super) const LONGEST_HOLDER: usize = 256;
 
-/// A hold count has at most this many digits.
+/// Maximum number of digits of a hold count.
 pub(super) const LONGEST_COUNT: usize = 9;
 
-/// A fencing token, and a number of permits, has at most this many bytes: 2^53 - 1 with a sign.
+/// Maximum number of bytes of a fencing token, and of a number of permits: 2^53 - 1 with a sign.
 pub(super) const LONGEST_TOKEN: usize = 17;
 
-/// Which side of a read/write lock an owner is of; the owner of another lock is written as a reader is.
+/// The side of a read/write lock that an owner is on; the owner of another lock is written as a reader is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Side {
     Reader,
     Writer,
 }
 
-/// Reads an owner: `<uuid>:<thread>`, with `:write` behind a writer, and with `:<id>` behind both in a transaction.
+/// Parses an owner: `<uuid>:<thread>`, with `:write` behind a writer, and with `:<id>` behind both in a transaction.
 pub(super) fn owner(text: &[u8]) -> Option<Side> {
     let text = std::str::from_utf8(text).ok()?;
     let (client, rest) = text.split_at_checked(36)?;
@@ -42,7 +42,7 @@ pub(super) fn owner(text: &[u8]) -> Option<Side> {
     }
 }
 
-/// Whether the text is a hold count: a positive decimal number.
+/// Returns whether the text is a hold count: a positive decimal number.
 pub(super) fn is_hold_count(text: &[u8]) -> bool {
     let digits = text.iter().all(u8::is_ascii_digit);
     digits && (1..=LONGEST_COUNT).contains(&text.len()) && text[0] != b'0'

@@ -1,5 +1,5 @@
-//! Which server it is: told by each connection when it is made, because a server that has restarted, or one that took
-//! another's place, may have forgotten what was granted.
+//! Incarnation of a server. Each new connection reads it, because a server that has restarted, or that has taken
+//! another's place, may have forgotten granted locks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,22 +12,22 @@ use super::failure;
 use super::info::Info;
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// Servers count whole seconds of the clock on the wall: what they say may be almost one too many.
+/// Servers count whole seconds of the wall clock: a reported uptime may be almost one second too long.
 const RESOLUTION: Duration = Duration::from_secs(1);
 
-/// What tells one life of a server from another.
+/// Distinguishes one life of a server from another.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Incarnation {
-    /// Another after each start.
+    /// Changes at each start.
     run_id: String,
-    /// Whose data it has: another after each promotion, and also when a first replica attaches.
+    /// Identifies the data: changes at each promotion, and also when a first replica attaches.
     replication_id: String,
-    /// Whether it has had somebody else's.
+    /// Whether the server has had another server's data before.
     promoted: bool,
 }
 
 impl Incarnation {
-    /// What a server says of itself; nothing if that is not enough.
+    /// Parses two sections of `INFO`; `None` if they do not say enough.
     pub(super) fn parse(server: &str, replication: &str) -> Option<Self> {
         let before = field(replication, "master_replid2").unwrap_or_default();
         Some(Self {
@@ -37,25 +37,25 @@ impl Incarnation {
         })
     }
 
-    /// Whether it has had somebody else's data, and been promoted.
+    /// Returns whether the server has had another server's data before, and was promoted.
     pub(super) const fn is_promoted(&self) -> bool {
         self.promoted
     }
 
-    /// Whose data it has, in its own words.
+    /// Returns the replication id, by which the server names its data.
     pub(super) fn replication_id(&self) -> &str {
         &self.replication_id
     }
 
-    /// Whether the server that says this of its replication has been the same all the while: over one connection it has not
-    /// restarted.
+    /// Returns whether the server with this replication section has been the same master all the while: over one
+    /// connection it has not restarted.
     pub(super) fn still_matches(&self, replication: &str) -> bool {
         let now = Self::parse(&format!("run_id:{}", self.run_id), replication);
         let is_master = field(replication, "role") == Some("master");
         is_master && now.is_some_and(|now| now.continues(self))
     }
 
-    /// Whether what the other has granted is still known here.
+    /// Returns whether grants of the other incarnation are still known here.
     fn continues(&self, other: &Self) -> bool {
         self.run_id == other.run_id
             && (self.replication_id == other.replication_id || !self.promoted)
@@ -67,39 +67,40 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     value.filter(|value| !value.is_empty())
 }
 
-/// For how long a server says that it has been up, on the safe side.
+/// Returns a lower bound for the uptime that a server reports.
 pub(super) fn parse_uptime(server: &str) -> Option<Duration> {
     let uptime = Info::new(server).get("uptime_in_seconds")?;
     let uptime = Duration::from_secs(uptime.parse().ok()?);
     Some(uptime.saturating_sub(RESOLUTION))
 }
 
-/// What a server says when it is met.
+/// Information about a server, read when a connection is made.
 #[derive(Debug, Default)]
 pub(super) struct ServerInfo {
-    /// None if it does not say.
+    /// `None` if the server does not report it.
     pub(super) incarnation: Option<Incarnation>,
-    /// For how long it has been up, at least.
+    /// Minimum time for which the server has been up.
     pub(super) uptime: Option<Duration>,
 }
 
-/// Asks the server at the other end. Servers for rent often do not say: then any may be another.
+/// Queries the server at the other end. Managed services often do not reply; without a reply, any server may be another
+/// one.
 ///
 /// # Errors
 ///
-/// If the connection has ended meanwhile, or the server is not ready.
+/// If the connection has ended in the meantime, or the server is not ready.
 pub(super) async fn query(
     connection: &mut MultiplexedConnection,
 ) -> Result<ServerInfo, StoreError> {
     let mut pipeline = Pipeline::with_capacity(2);
-    // Of one section each: servers before 7.0 know no more.
+    // One section for each command: servers before 7.0 accept no more.
     pipeline.cmd("INFO").arg("server");
     pipeline.cmd("INFO").arg("replication");
     let answers = connection.send_packed_commands(&pipeline, 0, 2).await;
     let answers = answers.map_err(|error| failure::from_connect_error(&error))?;
     let mut texts = Vec::with_capacity(2);
     for answer in answers {
-        // A server that is busy says it later; one that refuses never does.
+        // A server that is busy replies later; one that refuses never does.
         if let Value::ServerError(error) = &answer {
             let failure = failure::from_connect_error(&RedisError::from(error.clone()));
             if failure.kind == StoreErrorKind::NotReady {
@@ -117,7 +118,7 @@ pub(super) async fn query(
     })
 }
 
-/// Whom a client's connections have met.
+/// Tracks the incarnations that a client's connections have observed.
 #[derive(Debug, Default)]
 pub(super) struct IncarnationTracker {
     last: Mutex<LastIncarnation>,
@@ -126,14 +127,14 @@ pub(super) struct IncarnationTracker {
 
 #[derive(Debug, Default)]
 struct LastIncarnation {
-    /// None before the first; the inner one where it does not say.
+    /// `None` before the first connection; the inner `None` if the server does not report one.
     server: Option<Option<Incarnation>>,
-    /// It is another than the one before, and nobody has been told.
+    /// The incarnation has changed, and that was not reported yet.
     is_unreported: bool,
 }
 
 impl IncarnationTracker {
-    /// A connection has been made to this one.
+    /// Records the incarnation that a new connection has observed.
     pub(super) fn observe(&self, server: Option<Incarnation>) {
         let mut last = self.lock();
         let same = match (&last.server, &server) {
@@ -149,7 +150,7 @@ impl IncarnationTracker {
         }
     }
 
-    /// Resolves once for all that came since the last time: the server is another.
+    /// Resolves when the incarnation has changed, once for all changes since the last call.
     pub(super) async fn changed(&self) {
         while !std::mem::take(&mut self.lock().is_unreported) {
             self.changed.notified().await;

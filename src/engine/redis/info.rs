@@ -1,6 +1,6 @@
-//! What a server says in `INFO`. Pure.
+//! Parser of the reply to `INFO`. Pure.
 
-/// Its answer: lines of `field:value` below headings.
+/// The reply to `INFO`: lines of `field:value` below headings.
 pub(super) struct Info<'a>(&'a str);
 
 impl<'a> Info<'a> {
@@ -8,7 +8,7 @@ impl<'a> Info<'a> {
         Self(text)
     }
 
-    /// What it says of a field, be it nothing at all; none if the field is not there.
+    /// Returns the value of a field, which may be empty; `None` if there is no such field.
     pub(super) fn get(&self, field: &str) -> Option<&'a str> {
         let mut fields = self.0.lines().filter_map(|line| line.split_once(':'));
         let (_, value) = fields.find(|(name, _)| *name == field)?;

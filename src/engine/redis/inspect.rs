@@ -1,4 +1,4 @@
-//! What is held under a name: one call that reads, and one more for each further page of a very large lock.
+//! Inspection of a lock: one call that reads, and one more for each further page of a very large lock.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,8 +19,8 @@ type InspectResult = Result<Option<(Kind, LockSnapshot)>, StoreError>;
 /// How long a denial is remembered: an administrator may allow more.
 const DENIED_FOR: Duration = Duration::from_secs(60);
 
-/// The sets of keys that the server has denied lately, so that each is tried once and not for every lock: a denied call is
-/// noted in the server's ACL LOG.
+/// The sets of keys that the server has denied recently, so that each is tried once and not for every lock: the
+/// server's ACL LOG records every denied call.
 #[derive(Debug, Default)]
 pub(super) struct DeniedScopes(Mutex<Vec<(InspectScope, Instant)>>);
 
@@ -33,7 +33,7 @@ impl DeniedScopes {
         }
     }
 
-    /// Those that may be tried: all of them, where none is left.
+    /// Returns the sets that may be tried: all of them, if none is left.
     fn allowed(&self) -> Vec<InspectScope> {
         let mut denied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         denied.retain(|(_, since)| since.elapsed() < DENIED_FOR);
@@ -47,13 +47,13 @@ impl DeniedScopes {
     }
 }
 
-/// Reports who holds it.
+/// Returns the kind and the holders of the lock, if it is held.
 pub(super) async fn inspect(redis: &Redis, name: Arc<str>) -> InspectResult {
     if redis.optimistic.is_some() {
         return without_scripts(redis, &name).await;
     }
     let request = Subject::new(Kind::Mutex, name).request(Action::Inspect);
-    // A user may be allowed to read the lock, and not all keys beside it.
+    // A user may be allowed to read the lock, but not all of its side keys.
     let mut seen = Err(not_a_lock());
     for scope in redis.denied_scopes.allowed() {
         let mut found = match page(redis, &request, scope, None).await {
@@ -87,7 +87,7 @@ async fn page(
     Inspection::read(ran.executed()?.value)
 }
 
-/// The same by plain commands, sizes before contents: of the kinds that do without scripts.
+/// Inspects by plain commands, sizes before contents, the kinds that need no scripts.
 async fn without_scripts(redis: &Redis, name: &str) -> InspectResult {
     let key = redis.keys.lock(name).to_string();
     let connection = redis.foreground.connection();
@@ -104,7 +104,7 @@ async fn without_scripts(redis: &Redis, name: &str) -> InspectResult {
     let key_type: String = read(answers.next())?;
     let ttl: i64 = read(answers.next())?;
     let ttl = u64::try_from(ttl).ok().map(Duration::from_millis);
-    // A user without fenced locks may not be allowed to read it.
+    // A user without fenced locks may not be allowed to read the counter.
     let token = read::<String>(answers.next()).ok();
     let token = token
         .filter(|token| token.len() <= format::LONGEST_TOKEN)
@@ -133,11 +133,12 @@ async fn without_scripts(redis: &Redis, name: &str) -> InspectResult {
     )))
 }
 
-/// The owners of a hash and their hold counts: names before values, and the sizes of values before their contents.
+/// Returns the owners of a hash and their hold counts. Names are read before values, and the sizes of values before
+/// their contents.
 async fn owners(redis: &Redis, key: &str) -> Result<Vec<(String, u64)>, StoreError> {
     let connection = redis.foreground.connection();
     let mut names: Vec<Vec<u8>> = Vec::new();
-    // Two names first: a name may be of any length, and of another program's hash no more are read.
+    // Two names are read first: a name may be of any length, and of another program's hash no more are read.
     for most in [2, MOST_OWNERS + 1] {
         let mut sample = redis::cmd("HRANDFIELD");
         sample.arg(key).arg(most);
@@ -167,7 +168,7 @@ async fn owners(redis: &Redis, key: &str) -> Result<Vec<(String, u64)>, StoreErr
     let counts = connection.send_all(&of_each("HGET")).await?;
     let mut owners = Vec::new();
     for (name, count) in names.iter().zip(counts) {
-        // A hold that was released meanwhile is no reason to call the lock foreign.
+        // A hold that was released in the meantime is no reason to call the lock foreign.
         let Some(count) = read::<Option<Vec<u8>>>(Some(count))? else {
             continue;
         };
@@ -183,7 +184,7 @@ async fn owner(redis: &Redis, key: &str) -> Result<Vec<(String, u64)>, StoreErro
     let mut get = redis::cmd("GETRANGE");
     get.arg(key).arg(0).arg(127);
     let value: Vec<u8> = read(Some(redis.foreground.connection().send(&get).await?))?;
-    // It may have ended meanwhile.
+    // The hold may have ended in the meantime.
     if value.is_empty() {
         return Ok(Vec::new());
     }
@@ -199,7 +200,7 @@ fn not_a_lock() -> StoreError {
     )
 }
 
-/// Reads an answer; an error is the server's.
+/// Reads a reply; an error is the server's.
 fn read<T: FromRedisValue>(answer: Option<Value>) -> Result<T, StoreError> {
     let answer = answer.unwrap_or(Value::Nil).extract_error();
     let answer = answer.map_err(|error| failure::from_call_error(&error))?;

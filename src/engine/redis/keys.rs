@@ -1,4 +1,4 @@
-//! Redisson's names for keys and channels.
+//! Names of keys and channels, as Redisson has them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,27 +7,27 @@ use super::pubsub_mode::PubSubMode;
 use crate::engine::name_filter::NameFilter;
 use crate::protocol::{Channel, ClientId};
 
-/// What the channels of all locks begin with.
+/// Prefix of the channels of all locks.
 const CHANNEL: &str = "redisson_lock__channel:";
 const SHARED_CHANNEL: &str = "redisson_rwlock:";
 const SEMAPHORE_CHANNEL: &str = "redisson_sc:";
-/// What the keys end with in which a semaphore's permits are that are out.
+/// Suffix of the keys that hold a semaphore's permits in use.
 pub(crate) const PERMIT_TIMEOUTS_SUFFIX: &str = ":timeout";
 const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__{";
 
-/// Turns lock names into keys and channels, and keys back into names.
+/// Maps lock names to keys and channels, and keys back to names.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     prefix: Arc<str>,
     pubsub_mode: PubSubMode,
 }
 
-/// A key or channel, not yet put together: most are only ever written to a connection.
+/// A key or channel in pieces: most are only written to a connection, and never put together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'a>([&'a str; 4]);
 
 impl Keys {
-    /// `prefix` goes before every lock's name, as a Redisson `NameMapper` would put it.
+    /// Creates the names for a prefix, which goes before every lock's name, as a Redisson `NameMapper` would put it.
     pub(crate) const fn new(prefix: Arc<str>, pubsub_mode: PubSubMode) -> Self {
         Self {
             prefix,
@@ -35,17 +35,17 @@ impl Keys {
         }
     }
 
-    /// How messages are sent to those channels.
+    /// Returns how messages are sent to the channels.
     pub(crate) const fn pubsub_mode(&self) -> PubSubMode {
         self.pubsub_mode
     }
 
-    /// The hash a lock lives in.
+    /// Returns the key that holds a lock.
     pub(crate) fn lock<'a>(&'a self, name: &'a str) -> Key<'a> {
         Key(["", &self.prefix, name, ""])
     }
 
-    /// Where releases are announced, to all who wait.
+    /// Returns the channel where releases are published to all waiters.
     pub(crate) fn channel<'a>(&'a self, channel: &'a Channel) -> Key<'a> {
         match channel {
             Channel::ReadWrite(name) => {
@@ -64,11 +64,11 @@ impl Keys {
                     lock.wrapped("redisson_sc:{", "}")
                 }
             }
-            // Whatever is in the name: Redisson's latch has a rule of its own.
+            // Redisson's latch has a rule of its own, whatever the name contains.
             Channel::Latch(name) => self.lock(name).wrapped(LATCH_CHANNEL, "}"),
             Channel::Lock(name) | Channel::Waiter(name, _) => {
                 let lock = self.lock(name);
-                // Redisson's brace rule: a name with a brace in it is taken to carry its own hash tag.
+                // Redisson's brace rule: a name that contains a brace is assumed to have its own hash tag.
                 if lock.has_brace() {
                     lock.wrapped(CHANNEL, "")
                 } else {
@@ -78,12 +78,12 @@ impl Keys {
         }
     }
 
-    /// The acquires that were taken back before they came. Private to us: Redisson never looks at it.
+    /// Returns the key of the tombstones of undone acquires. It is private to distlock: Redisson never reads it.
     pub(crate) fn tombstones<'a>(&'a self, name: &'a str) -> Key<'a> {
         self.private(name, "distlock_undone:", "distlock_undone:{")
     }
 
-    /// Where a fenced lock's last token is, for ever: Redisson's counter.
+    /// Returns the key of Redisson's counter, which holds a fenced lock's last token and never expires.
     pub(crate) fn token<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
@@ -93,7 +93,7 @@ impl Keys {
         }
     }
 
-    /// Redisson's list of those who wait for a fair lock.
+    /// Returns the key of Redisson's list of the waiters of a fair lock.
     pub(crate) fn queue<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
@@ -103,7 +103,7 @@ impl Keys {
         }
     }
 
-    /// Redisson's zset of when each of them may be passed over.
+    /// Returns the key of Redisson's zset of the times when each waiter may be skipped.
     pub(crate) fn timeout<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
@@ -113,17 +113,19 @@ impl Keys {
         }
     }
 
-    /// Until when those of ours are there. Private to us, as [`undone`](Self::undone).
+    /// Returns the key of the times until which our waiters are alive. Private to distlock, as
+    /// [`tombstones`](Self::tombstones).
     pub(crate) fn alive<'a>(&'a self, name: &'a str) -> Key<'a> {
         self.private(name, "distlock_alive:", "distlock_alive:{")
     }
 
-    /// The writers of ours that wait for a read/write lock. Private to us, as [`undone`](Self::undone).
+    /// Returns the key of our writers that wait for a read/write lock. Private to distlock, as
+    /// [`tombstones`](Self::tombstones).
     pub(crate) fn writers<'a>(&'a self, name: &'a str) -> Key<'a> {
         self.private(name, "distlock_writers:", "distlock_writers:{")
     }
 
-    /// Redisson's zset of the permits that are out.
+    /// Returns the key of Redisson's zset of the permits in use.
     pub(crate) fn permit_timeouts<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
@@ -133,18 +135,20 @@ impl Keys {
         }
     }
 
-    /// Who of ours waits for several permits at once. Private to us, as [`undone`](Self::undone).
+    /// Returns the key of the queue of our waiters for several permits at once. Private to distlock, as
+    /// [`tombstones`](Self::tombstones).
     pub(crate) fn semaphore_queue<'a>(&'a self, name: &'a str) -> Key<'a> {
         self.private(name, "distlock_line:", "distlock_line:{")
     }
 
-    /// Whose permits are out, by what their ids begin with. Private to us, as [`undone`](Self::undone).
+    /// Returns the key of the clients that have permits in use, by the prefix of the permits' ids. Private to distlock,
+    /// as [`tombstones`](Self::tombstones).
     pub(crate) fn clients<'a>(&'a self, name: &'a str) -> Key<'a> {
         self.private(name, "distlock_clients:", "distlock_clients:{")
     }
 
-    /// In the lock's own slot, by the rule that servers go by; names that allow of no such key (`foo}bar`, `{}foo`) are
-    /// none for a cluster.
+    /// Returns a key in the lock's own slot, by the rule of the servers. Names that allow no such key (`foo}bar`,
+    /// `{}foo`) cannot be used in a cluster.
     fn private<'a>(&'a self, name: &'a str, bare: &'static str, braced: &'static str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.is_tagged() {
@@ -154,9 +158,10 @@ impl Keys {
         }
     }
 
-    /// What the keys begin with that say what each client has done to a number that is nobody's; its uuid follows. Private
-    /// to us, as [`undone`](Self::undone), and never those of another name: latches are not compared with the
-    /// other name that [`twin`](Self::twin) is about, since Redisson's latch has no side keys.
+    /// Returns the beginning of the keys that record what each client has done to an ownerless counter; the client's
+    /// uuid follows. Private to distlock, as [`tombstones`](Self::tombstones), and never shared with another name:
+    /// latches are not compared with the other name that [`alias`](Self::alias) returns, since Redisson's latch has no
+    /// side keys.
     pub(crate) fn dedup<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.is_tagged() {
@@ -166,9 +171,10 @@ impl Keys {
         }
     }
 
-    /// The key of the one other name that has the same side keys, if there is such a name: Redisson derives the same ones
-    /// from `x` and from `{x}`. The keys private to distlock, but for [`done`](Self::done), are also the same for a name with a brace
-    /// and without a hash tag, such as `a{b` and `{a{b}`. Where the other key is in another slot of a cluster, the server does not tell whether it exists.
+    /// Returns the key of the one other name that has the same side keys, if there is such a name: Redisson derives the
+    /// same side keys from `x` and from `{x}`. The keys private to distlock, except [`dedup`](Self::dedup), are also
+    /// the same for a name with a brace and without a hash tag, such as `a{b` and `{a{b}`. If the other key is in
+    /// another slot of a cluster, the server does not report whether it exists.
     pub(crate) fn alias<'a>(&'a self, name: &'a str) -> Option<Key<'a>> {
         let lock = self.lock(name);
         if !lock.has_brace() {
@@ -182,7 +188,7 @@ impl Keys {
         })
     }
 
-    /// What is between the braces at both ends of a lock's key, if it has them.
+    /// Returns the text between the braces at both ends of a lock's key, if it has them.
     fn without_braces<'a>(&'a self, name: &'a str) -> Option<Key<'a>> {
         let name = name.strip_suffix('}')?;
         let (prefix, name) = if self.prefix.is_empty() {
@@ -194,7 +200,7 @@ impl Keys {
         (!is_empty).then_some(Key(["", prefix, name, ""]))
     }
 
-    /// What the keys begin with that say how long each reader of a read/write lock is there.
+    /// Returns the beginning of the keys that hold how long each reader's hold of a read/write lock lasts.
     pub(crate) fn base<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
@@ -204,7 +210,7 @@ impl Keys {
         }
     }
 
-    /// Where one listens.
+    /// Returns the channel to subscribe to.
     pub(crate) fn channel_text(&self, channel: &Channel) -> String {
         match channel {
             Channel::Lock(_)
@@ -218,22 +224,23 @@ impl Keys {
         }
     }
 
-    /// Where a client keeps its label. Not a lock's key, so it takes part in no lock's slot.
+    /// Returns the key of a client's label. It is no lock's key, so it belongs to no lock's slot.
     pub(crate) fn label(&self, client: &str) -> String {
         format!("{}distlock_client:{client}", self.prefix)
     }
 
-    /// Whether the prefix puts all locks into one slot of a cluster.
+    /// Returns whether the prefix puts all locks into one slot of a cluster.
     pub(crate) fn has_one_slot(&self) -> bool {
         has_hash_tag(&self.prefix)
     }
 
-    /// Since when a promoted server is known.
+    /// Returns the key of the promotion record: since when a promoted server is known.
     pub(crate) fn promotion_record(&self) -> String {
         format!("{}distlock_promoted", self.prefix)
     }
 
-    /// The same, where it has to be in a slot: one with this tag, unless the prefix has another, where all locks are.
+    /// Returns the key of the promotion record in the slot of this tag; if the prefix has a tag of its own, in that
+    /// slot, where all locks are.
     pub(crate) fn promotion_record_in(&self, tag: &str) -> String {
         if self.has_one_slot() {
             return self.promotion_record();
@@ -241,7 +248,7 @@ impl Keys {
         format!("{}distlock_promoted:{{{tag}}}", self.prefix)
     }
 
-    /// The name of the semaphore whose permits that are out are in this key.
+    /// Returns the name of the semaphore whose permits in use are in this key.
     pub(crate) fn name_of_permit_timeouts<'a>(&self, key: &'a str) -> Option<&'a str> {
         let key = key.strip_suffix(PERMIT_TIMEOUTS_SUFFIX)?;
         let braced = key.strip_prefix('{').and_then(|key| key.strip_suffix('}'));
@@ -252,8 +259,8 @@ impl Keys {
         }
     }
 
-    /// A glob of the server's that finds at least every lock whose name matches `pattern`. Its `?` is
-    /// one byte and its brackets are special, so what it finds is to be matched again.
+    /// Returns a glob for the server that matches at least every lock whose name matches `pattern`. The server's `?` is
+    /// one byte and its brackets are special, so the results have to be matched again.
     pub(crate) fn scan_pattern(&self, pattern: &str) -> String {
         let mut glob = String::with_capacity(self.prefix.len() + pattern.len());
         for c in self.prefix.chars() {
@@ -274,9 +281,10 @@ impl Keys {
         glob
     }
 
-    /// Globs of the server's that find at least the channels of every lock whose name matches `pattern`: with braces
-    /// around the key, the same for one waiter, and both without, then those of read/write locks with braces and without,
-    /// in this order. Or two, one for each sort of lock, where these find all.
+    /// Returns globs for the server that match at least the channels of every lock whose name matches `pattern`: with
+    /// braces around the key, the same for a single waiter, and both without braces, then those of read/write locks
+    /// with braces and without, in this order. If two globs, one for each sort of lock, match all of these, returns
+    /// only those two.
     pub(crate) fn channel_patterns(&self, pattern: &str) -> Vec<String> {
         let key = self.scan_pattern(pattern);
         let bare = format!("{CHANNEL}{key}");
@@ -296,14 +304,16 @@ impl Keys {
         ]
     }
 
-    /// Globs of the server's that find the channels of all locks, as [`channel_patterns`](Self::channel_patterns) does.
+    /// Returns globs for the server that match the channels of all locks, as
+    /// [`channel_patterns`](Self::channel_patterns) does.
     pub(crate) fn all_channel_patterns() -> Vec<String> {
         vec![format!("{CHANNEL}*"), format!("{SHARED_CHANNEL}*")]
     }
 
-    /// The name of the lock that a message at this channel is about, if the prefix is ours; and which of the
-    /// [`channel_patterns`](Self::channel_patterns) finds it for certain. A fair lock is announced to one waiter, whose id
-    /// follows the lock's own channel. Of two locks with one channel (`a` and `{a}`) the first is meant.
+    /// Returns the name of the lock that a message on this channel is about, if the prefix is ours, and the index of
+    /// the glob in [`channel_patterns`](Self::channel_patterns) that certainly matches it. A fair lock notifies one
+    /// waiter on a channel of its own: the lock's channel, followed by the waiter's id. If two locks have the same
+    /// channel (`a` and `{a}`), returns the first.
     pub(crate) fn name_of_channel<'a>(&self, channel: &'a str) -> Option<(&'a str, usize)> {
         let (channel, braced, bare) = match channel.strip_prefix(SHARED_CHANNEL) {
             Some(channel) => (channel, 4, 5),
@@ -325,25 +335,25 @@ impl Keys {
         }
     }
 
-    /// Whether one who waits for a fair lock is told there, and nobody else.
+    /// Returns whether the channel notifies one waiter of a fair lock, and no other.
     pub(crate) fn is_waiter_channel(channel: &str) -> bool {
         let whole = channel.strip_prefix(CHANNEL);
         whole.is_some_and(|whole| without_owner(whole) != whole)
     }
 
-    /// The names behind our prefix that match a pattern.
+    /// Returns a filter for the names behind our prefix that match a pattern.
     pub(crate) fn names(&self, pattern: impl Into<String>) -> NameFilter {
         NameFilter::new(&self.prefix, pattern)
     }
 
-    /// The name of the lock in this key, if the prefix is ours.
+    /// Returns the name of the lock in this key, if the prefix is ours.
     pub(crate) fn name<'a>(&self, key: &'a str) -> Option<&'a str> {
         key.strip_prefix(&*self.prefix)
     }
 }
 
 impl<'a> Key<'a> {
-    /// Its text, piece by piece.
+    /// Returns the text, piece by piece.
     pub(crate) const fn pieces(&self) -> &[&'a str] {
         &self.0
     }
@@ -352,7 +362,7 @@ impl<'a> Key<'a> {
         self.0.iter().any(|piece| piece.contains('{'))
     }
 
-    /// Whether a server takes a part of it for its hash tag.
+    /// Returns whether servers use a part of this key as its hash tag.
     fn is_tagged(&self) -> bool {
         self.has_brace() && has_hash_tag(&self.to_string())
     }
@@ -369,7 +379,7 @@ impl fmt::Display for Key<'_> {
     }
 }
 
-/// A channel without the waiter it is for, if it is for one.
+/// Returns a channel without the id of the waiter it is for, if it is for one.
 fn without_owner(channel: &str) -> &str {
     let mut parts = channel.rsplitn(3, ':');
     let (number, client, rest) = (parts.next(), parts.next(), parts.next());
@@ -383,8 +393,8 @@ fn without_owner(channel: &str) -> &str {
     }
 }
 
-/// Whether a server takes a part of this key for its slot: something between the first brace and the
-/// first one that closes after it.
+/// Returns whether servers use a part of this key for its slot: the text between the first brace and the first closing
+/// brace after it, if it is not empty.
 fn has_hash_tag(key: &str) -> bool {
     let Some((_, suffix)) = key.split_once('{') else {
         return false;

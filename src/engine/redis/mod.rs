@@ -1,8 +1,8 @@
 //! Locks on one Redis or Valkey server, in Redisson's format.
 //!
-//! Three connections: one for callers who wait, on their own runtime; one for what nobody waits for
-//! (renewals, releases of dropped guards) and one that listens, both on the driver's own thread. Who watches has one
-//! more for each watch, and who asks for more than a server's word (`durability`) two more for what takes that.
+//! The engine has three connections: one for callers that wait, on their own runtime; one for background calls that no
+//! caller waits for (renewals, releases of dropped guards); and one for pub/sub. The last two run on the driver's own
+//! thread. Each watch adds one connection, and a durability policy (`durability`) adds two for the calls that need it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ use crate::engine::{
 };
 use crate::protocol::{Channel, Kind, LockSnapshot, Reply, Request};
 
-/// A server.
+/// The engine for one Redis or Valkey server.
 #[derive(Debug)]
 pub struct Redis {
     server: String,
@@ -79,14 +79,14 @@ pub struct Redis {
     keys: Keys,
     foreground: Arc<Batcher>,
     background: Connection,
-    /// In place of both for what somebody relies on, where that takes more than an answer: it may take longer, and hold up
-    /// whatever comes behind it.
+    /// Used in place of `foreground` and `background` for calls that a client relies on, if the policy requires more
+    /// than a reply: such a call may take longer, and delays every call queued behind it.
     durable: Option<(Arc<Batcher>, Connection)>,
-    /// What it takes for a grant to count.
+    /// Conditions under which a grant counts.
     durability: DurabilityPolicy,
     incarnations: Arc<IncarnationTracker>,
     pubsub: PubSub,
-    /// In place of scripts: for those who wait, and for what nobody waits for.
+    /// Used in place of scripts: one task for foreground calls, and one for background calls.
     optimistic: Option<[OptimisticCalls; 2]>,
     monitor: PatternMonitor,
     /// The sets of keys that an inspection may not read.
@@ -95,7 +95,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Connects, and warns if the server may throw locks away. What nobody waits for runs on `background`.
+    /// Connects, and warns if the server may evict locks. Background calls run on `background`.
     ///
     /// # Errors
     ///
@@ -118,12 +118,12 @@ impl Redis {
             }
             Err(failure) => return Err(failure),
         }
-        // A server that does not answer this is met again soon enough.
+        // If the server does not reply to this check in time, a later call notices it soon enough.
         let _ = tokio::time::timeout(settings.connect_timeout, redis.warn_of_eviction()).await;
         Ok(redis)
     }
 
-    /// One that is connected to when it is needed.
+    /// Creates the engine without connecting: a connection is made when it is needed.
     fn new(
         address: &Address,
         settings: &RedisSettings,
@@ -131,7 +131,7 @@ impl Redis {
     ) -> Result<Self, StoreError> {
         let connector = Connector::new(address, settings, background)?;
         let keys = Keys::new(settings.prefix.clone(), settings.pubsub_mode());
-        // What is in different slots cannot be in one call.
+        // Keys in different slots cannot be in one call.
         let batching = settings.shard.is_none();
         let incarnations = Arc::<IncarnationTracker>::default();
         let connection = |stall_timeout, durability| {
@@ -144,15 +144,21 @@ impl Redis {
             Connection::new(connector.clone(), stall_timeout, context)
         };
         let stall_timeout = settings.command_timeout;
-        // Nobody waits there but the driver, which gives up only what took too long.
+        // Only the driver waits for these calls, and it gives up only calls that took too long.
         let background_stall_timeout = Duration::ZERO;
         let durable = (!settings.durability.is_none()).then(|| {
             let assured = |stall_timeout| connection(stall_timeout, settings.durability.clone());
             let foreground = Batcher::new(assured(stall_timeout), keys.clone(), batching);
             (foreground, assured(background_stall_timeout))
         });
-        let optimistic = |lane| {
-            OptimisticCalls::start(connector.clone(), keys.clone(), settings, lane, background)
+        let optimistic = |origin| {
+            OptimisticCalls::start(
+                connector.clone(),
+                keys.clone(),
+                settings,
+                origin,
+                background,
+            )
         };
         let callers = connection(stall_timeout, DurabilityPolicy::default());
         Ok(Self {
@@ -181,19 +187,19 @@ impl Redis {
         })
     }
 
-    /// For what somebody relies on and waits for.
+    /// Returns the batcher for foreground calls that a client relies on.
     fn durable(&self) -> &Arc<Batcher> {
         let durable = self.durable.as_ref();
         durable.map_or(&self.foreground, |(foreground, _)| foreground)
     }
 
-    /// The same, where nobody waits for it.
+    /// Returns the connection for background calls that a client relies on.
     fn durable_background(&self) -> &Connection {
         let durable = self.durable.as_ref();
         durable.map_or(&self.background, |(_, background)| background)
     }
 
-    /// What a request goes by by itself.
+    /// Returns the connection for a foreground request that is sent in a call of its own.
     fn connection_for(&self, request: &Request) -> &Connection {
         let batches = match scripts::needs_durability(request) {
             true => self.durable(),
@@ -202,7 +208,7 @@ impl Redis {
         batches.connection()
     }
 
-    /// What a request goes by that nobody waits for.
+    /// Returns the connection for a background request.
     fn background_connection_for(&self, request: &Request) -> &Connection {
         if scripts::needs_durability(request) {
             self.durable_background()
@@ -211,7 +217,8 @@ impl Redis {
         }
     }
 
-    /// Whoever is at the other end is met at once, and not when it is next needed. Never resolves.
+    /// Reconnects at once after a disconnect, so that a changed server is noticed now and not at the next call. Never
+    /// resolves.
     #[expect(clippy::disallowed_methods, reason = "engines may wait")]
     async fn stay_connected(&self) {
         let mut backoff = INITIAL_BACKOFF;
@@ -229,11 +236,12 @@ impl Redis {
         }
     }
 
-    /// Every lock key has a time to live, so every policy but `noeviction` may evict it.
+    /// Warns if the server may evict locks: every lock key has a time to live, so every policy but `noeviction` may
+    /// evict it.
     async fn warn_of_eviction(&self) {
         let mut info = redis::cmd("INFO");
         info.arg("memory");
-        // Servers for rent often forbid INFO; then there is nothing to go by.
+        // Managed services often forbid INFO; then the policy is unknown.
         let Ok(answer) = self.foreground.connection().send(&info).await else {
             return;
         };
@@ -280,7 +288,7 @@ impl Engine for Redis {
 
     fn uptime(self: Arc<Self>) -> BoxFuture<Result<Option<Uptime>, StoreError>> {
         Box::pin(async move {
-            // Without scripts requests have a connection of their own, so this one is to be heard from each time.
+            // Without scripts, requests use connections of their own, so this one needs a new reply each time.
             let refresh = self.optimistic.is_some();
             let uptime = self.durable().connection().uptime(refresh).await;
             uptime.map(Some)

@@ -1,8 +1,9 @@
-//! A connection for one watch: it hears of every release of a lock whose name matches a pattern.
+//! Monitor: the connection of one watch, which receives a message for every release of a lock whose name matches a
+//! pattern.
 //!
-//! A message says only which lock was freed; a grant, or a lease that runs out, has no message. The server counts this
-//! subscription as a listener, so a client that releases a lock stands back for a few milliseconds, as if somebody
-//! waited for it. That costs time and nothing else.
+//! A message says only which lock was released; a grant, or a lease that expires, has no message. The server counts
+//! this subscription as a subscriber, so a client that releases a lock yields for a few milliseconds, as if there were
+//! a waiter. That costs time and nothing else.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,12 +19,13 @@ use crate::engine::change_feed::{FeedBatch, FeedBuffer, FeedItem, FeedSource};
 use crate::engine::name_filter::NameFilter;
 use crate::engine::{BoxFuture, ChangeFeed, StoreError, StoreErrorKind, Subscriber, Subscription};
 
-/// What those who wait are told to make them ask, though nothing was freed.
+/// Message that makes waiters retry although nothing was released.
 const NO_RELEASE: &[u8] = b"2";
-/// What Redisson's are told in its place, on their own channels; on that of a read/write lock its writer has left.
+/// Message that Redisson's waiters get in its place, on their own channels. On the channel of a read/write lock it
+/// means that the writer has released it.
 const WAKE_UP: &[u8] = b"1";
 
-/// How such connections are made.
+/// Makes the connections of watches.
 #[derive(Debug)]
 pub(super) struct PatternMonitor {
     pub(super) connector: Connector,
@@ -31,11 +33,11 @@ pub(super) struct PatternMonitor {
     pub(super) command_timeout: Duration,
 }
 
-/// Turns messages into names.
+/// Translates messages to lock names.
 struct PushTranslator {
     keys: Keys,
     names: NameFilter,
-    /// As [`Keys::channel_patterns`] has them, or fewer that find as much.
+    /// The patterns of [`Keys::channel_patterns`], or fewer that match as much.
     subscriptions: Vec<String>,
     inbox: Arc<FeedBuffer>,
 }
@@ -46,7 +48,7 @@ impl PatternMonitor {
         let subscriptions = self.keys.channel_patterns(&pattern);
         let all = Keys::all_channel_patterns();
         let mut feed = self.subscribe(&pattern, subscriptions).await;
-        // An ACL that allows `*` may still refuse a narrower pattern; or allow the channels of some locks only.
+        // An ACL that allows `*` may still refuse a narrower pattern, or allow the channels of some locks only.
         let mut others = [all.clone(), all[..1].to_vec()].into_iter();
         while let Err(why) = &feed
             && why.kind == StoreErrorKind::Denied
@@ -93,7 +95,7 @@ impl PatternMonitor {
             inbox,
             _epoch_watcher: epoch_watcher,
         };
-        // The connection is the reader's, and goes with it.
+        // The reader owns the connection, which ends with it.
         Ok(ChangeFeed::new(Subscription::new(ear, || {}), source, 0))
     }
 }
@@ -122,7 +124,7 @@ impl PushTranslator {
 
     fn name<'a>(&self, by: &str, channel: &'a str) -> Option<&'a str> {
         let (name, pattern) = self.keys.name_of_channel(channel)?;
-        // A message that several subscriptions match comes as often.
+        // A message that several subscriptions match arrives once for each of them.
         let again = match &*self.subscriptions {
             [_] | [_, _] => false,
             all => all.get(pattern).is_some_and(|certain| by != certain),
@@ -132,7 +134,7 @@ impl PushTranslator {
 }
 
 struct MonitorSource {
-    /// None once the server is no longer the one to be at.
+    /// `None` once the server is no longer the master.
     connection: Arc<Mutex<Option<MultiplexedConnection>>>,
     inbox: Arc<FeedBuffer>,
     _epoch_watcher: Option<AbortOnDrop>,
@@ -147,7 +149,7 @@ impl FeedSource for MonitorSource {
         let (connection, inbox) = (lock(&self.connection).clone(), self.inbox.clone());
         Box::pin(async move {
             if all && let Some(mut connection) = connection {
-                // The answer comes behind every message that was sent before it; so does a refusal.
+                // The reply comes after every message that was sent before it; so does an error.
                 let answered = redis::cmd("PING")
                     .query_async::<Value>(&mut connection)
                     .await;

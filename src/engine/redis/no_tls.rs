@@ -1,4 +1,4 @@
-//! The disabled twin of `tls.rs`.
+//! TLS in a build without the `tls` feature: the disabled twin of `tls.rs`.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use super::tls_material::{TlsConfigError, TlsMaterial, TlsPart};
 use crate::engine::StoreError;
 use crate::engine::events::Events;
 
-/// There is none.
+/// An uninhabited type: TLS is not compiled in.
 #[derive(Clone, Debug)]
 pub enum Tls {}
 
 impl Tls {
-    /// Whether it is compiled in.
+    /// Whether TLS is compiled in.
     pub const IS_AVAILABLE: bool = false;
 
-    /// Never succeeds.
+    /// Fails, because TLS is not compiled in.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
-//! Where a server is.
+//! Addresses of servers: host and port.
 
 use std::fmt;
 
-/// Where a server is, in another's own words: perhaps a name, and perhaps one that only some can resolve.
+/// Host and port of a server, as another party names it: the host may be a name, and one that not every machine can
+/// resolve.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct NodeAddr {
     pub(crate) host: String,
@@ -10,7 +11,7 @@ pub(crate) struct NodeAddr {
 }
 
 impl NodeAddr {
-    /// Those of an address.
+    /// Converts the hosts of an address.
     pub(crate) fn from_hosts(hosts: &[(String, u16)]) -> Vec<Self> {
         let hosts = hosts.iter();
         hosts
@@ -21,7 +22,7 @@ impl NodeAddr {
             .collect()
     }
 
-    /// What those of an address are called together: the same text for everybody who means the same.
+    /// Joins the hosts of an address into one text, which is equal for all clients that mean the same servers.
     pub(crate) fn join_sorted(hosts: &[(String, u16)]) -> String {
         let mut all = Self::from_hosts(hosts);
         for addr in &mut all {
@@ -34,7 +35,7 @@ impl NodeAddr {
     }
 }
 
-/// IPv6 in brackets.
+/// Writes an IPv6 address in brackets.
 impl fmt::Display for NodeAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port } = self;

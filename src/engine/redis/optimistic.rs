@@ -1,8 +1,10 @@
-//! For servers that forbid scripts: what a request does is decided here, by the rules that memory goes by.
+//! Optimistic transactions (WATCH/MULTI) for servers that forbid scripts: requests are decided here, by the rules of
+//! `memory:`.
 //!
-//! Each request is read under WATCH and written by MULTI and EXEC, which do nothing if the lock or its marks have changed
-//! in between; then it is read again. So a request that is held up somewhere is as harmless as one that was undone in time.
-//! One connection carries out one request at a time: it costs two round trips instead of one, and nobody travels together.
+//! Each request is read under WATCH and written by MULTI and EXEC, which do nothing if the lock or its tombstones have
+//! changed in between; then it is read again. So a request that is delayed somewhere is as harmless as one that was
+//! undone in time. One connection carries out one request at a time: that costs two round trips instead of one, and
+//! nothing is batched.
 
 #![expect(
     clippy::disallowed_methods,
@@ -34,16 +36,16 @@ mod write_plan;
 
 type OptimisticResult = Result<Reply, StoreError>;
 
-/// Who waits for the answers on a connection.
+/// The party that waits for the replies on a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum CallOrigin {
-    /// Callers, who may lose interest at any time: that says nothing about the connection.
+    /// Callers, which may cancel at any time: that says nothing about the connection.
     Foreground,
-    /// The driver alone, which gives up only what took too long: another connection may do.
+    /// The driver alone, which gives up only calls that took too long: another connection may be faster.
     Background,
 }
 
-/// A connection without scripts.
+/// A connection that carries out requests without scripts.
 #[derive(Debug)]
 pub(super) struct OptimisticCalls {
     calls: mpsc::UnboundedSender<OptimisticCall>,
@@ -78,18 +80,18 @@ impl OptimisticCalls {
         Self { calls }
     }
 
-    /// Carries out a request. Dropping this leaves open whether it was.
+    /// Carries out a request. If the future is dropped, the request may or may not be carried out.
     pub(super) fn call(&self, request: Request) -> engine::BoxFuture<OptimisticResult> {
         if request.subject.kind.needs_scripts() {
             let why = "this kind of lock needs scripts, which the address turns off (scripts=off)";
             return Box::pin(async move { Err(StoreError::new(StoreErrorKind::Denied, why)) });
         }
         let (answer, outcome) = oneshot::channel();
-        // If nobody is there to obey it, that is heard below.
+        // If the task has ended, the reply channel reports that below.
         let _ = self.calls.send(OptimisticCall { request, answer });
         Box::pin(async move {
             let gone = || {
-                // It may have been under way when its task panicked.
+                // The request may have been in flight when the task panicked.
                 let why = "the request was given up";
                 Err(StoreError::new(StoreErrorKind::Interrupted, why))
             };
@@ -99,7 +101,7 @@ impl OptimisticCalls {
 }
 
 impl OptimisticCalls {
-    /// Carries out several, one after the other.
+    /// Carries out several requests, one after the other.
     pub(super) fn call_all(
         &self,
         requests: Vec<Request>,
@@ -123,8 +125,8 @@ struct OptimisticTask {
     command_timeout: Duration,
     events: Events,
     connection: Option<NewConnection>,
-    /// How one is made, while there is none. It may take longer than any request is waited for, so it outlives those that
-    /// are given up meanwhile.
+    /// The attempt to connect, while there is no connection. It may take longer than any request waits, so it outlives
+    /// requests that are given up in the meantime.
     connecting: Option<ConnectFuture>,
 }
 
@@ -136,7 +138,7 @@ impl OptimisticTask {
         let mut restarts = Restarts::new("transactions", &events);
         while let Err(panicked) = catch_panic(self.work(&mut inbox)).await {
             restarts.report_and_wait(panicked).await;
-            // What was under way on it may be half done.
+            // A transaction may be half done on the connection.
             (self.connection, self.connecting) = (None, None);
         }
     }
@@ -148,7 +150,7 @@ impl OptimisticTask {
             mut answer,
         }) = self.next(inbox).await
         {
-            // Whoever has gone has undone it already.
+            // The request of a caller that has gone is undone already.
             if answer.is_closed() {
                 continue;
             }
@@ -157,7 +159,8 @@ impl OptimisticTask {
                 outcome = self.execute(&request) => {
                     let _ = answer.send(outcome);
                 }
-                // What is under way goes, and its connection with it. The next request is not to spend its time on making one.
+                // The request in flight is dropped, and its connection with it. The next request must not spend its
+                // time on making one.
                 () = answer.closed(), if is_background => {
                     if self.connection.is_none() {
                         self.connecting();
@@ -167,7 +170,8 @@ impl OptimisticTask {
         }
     }
 
-    /// The next order. A server that is no longer the one to be at is left meanwhile, and a connection made that was begun.
+    /// Returns the next call. In the meantime, leaves a server that is no longer the master, and completes an attempt
+    /// to connect.
     async fn next(
         &mut self,
         inbox: &mut mpsc::UnboundedReceiver<OptimisticCall>,
@@ -226,8 +230,9 @@ impl OptimisticTask {
         Err(StoreError::new(StoreErrorKind::NotReady, why))
     }
 
-    /// Sends some commands, each with its own answer. A connection that fails is given up: what it watches, and what it has
-    /// still to do, nobody knows. So is one to a server that may not be written to: another may lead to the new master.
+    /// Sends some commands, each with a reply of its own. A connection that fails is given up: it is unknown which keys
+    /// it watches, and which commands it has still to run. A connection to a read-only server is given up, too: another
+    /// may lead to the new master.
     async fn send(&mut self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let NewConnection {
             mut connection,
@@ -267,7 +272,7 @@ impl OptimisticTask {
         made
     }
 
-    /// The attempt under way, or a new one.
+    /// Returns the attempt in progress, or starts a new one.
     fn connecting(&mut self) -> &mut ConnectFuture {
         self.connecting.get_or_insert_with(|| {
             let connector = self.connector.clone();

@@ -1,4 +1,5 @@
-//! Where it is kept since when a server is known by its data: in that server itself, so that all clients agree.
+//! Promotion record: since when a server has been known with its data. That server stores the record itself, so that
+//! all clients agree.
 
 use std::time::Duration;
 
@@ -13,14 +14,15 @@ use super::incarnation::Incarnation;
 use super::keys::Keys;
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// That somebody has seen it is of use for as long as the delay; longer, so that whoever comes later need not wait again.
+/// Minimum time for which a record is kept. It matters during the failover delay; it is kept longer, so that later
+/// clients need not wait again.
 const MIN_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// A key of the server at the other end.
+/// The key of the promotion record on the server at the other end.
 #[derive(Clone, Debug)]
 pub(super) struct PromotionRecord {
     keys: Keys,
-    /// Whether the server keeps only what is in its slots.
+    /// Whether the server only stores keys of its own slots.
     in_owned_slot: bool,
 }
 
@@ -32,7 +34,7 @@ impl PromotionRecord {
         }
     }
 
-    /// How long ago any client has first seen this server with these data; from now on, if none has.
+    /// Returns how long ago a client first saw this server with these data. If none has, the time starts now.
     pub(super) async fn first_seen(
         &self,
         connection: &mut MultiplexedConnection,
@@ -55,8 +57,8 @@ impl PromotionRecord {
                 let age: i64 = redis::from_redis_value(age).unwrap_or_default();
                 Ok(Duration::from_millis(u64::try_from(age).unwrap_or(0)))
             }
-            // Nobody can be told: this connection waits by itself. There is no memory for it, the slot has just been given away, or
-            // this server never had the one that all locks of this prefix are in.
+            // The record cannot be written, so this connection waits by itself: the server is out of memory, has just
+            // given the slot away, or never had the slot that all locks of this prefix are in.
             Err(failure)
                 if failure.kind == StoreErrorKind::OutOfMemory
                     || failure::is_redirection(&failure) =>
@@ -67,7 +69,7 @@ impl PromotionRecord {
         }
     }
 
-    /// None if there is no place for it there: then there is none for locks, either.
+    /// Returns the key; `None` if the server has no slot for it, and then has none for locks, either.
     async fn key(
         &self,
         connection: &mut MultiplexedConnection,
@@ -77,7 +79,7 @@ impl PromotionRecord {
         }
         let mut question = redis::cmd("CLUSTER");
         question.arg("NODES");
-        // By the server's own word: whoever asked others may be told what was, or will be.
+        // The server itself is queried: the view of another one may be out of date, or ahead.
         let nodes = ask(connection, &question).await?;
         let nodes: String = redis::from_redis_value(nodes).unwrap_or_default();
         let slot = first_owned_slot(&nodes);

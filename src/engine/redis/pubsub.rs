@@ -1,8 +1,8 @@
-//! One connection that listens, for all names of a client.
+//! Pub/sub: one connection for all subscriptions of a client.
 //!
-//! A task of its own owns the connection and the list of channels; it ends when the engine goes. It
-//! is apart from the commands so that a listener kicked out by the server costs no command its reply.
-//! After a reconnect every listener is told: a message may have been missed meanwhile.
+//! A task owns the connection and the map of channels; it ends when the engine is dropped. It is separate from the
+//! command connections, so that no command loses its reply when the server disconnects a subscriber. After a reconnect
+//! every subscriber is notified: a message may have been missed in the meantime.
 
 #![expect(
     clippy::disallowed_methods,
@@ -25,7 +25,7 @@ use super::settings::RedisSettings;
 use crate::engine::in_process;
 use crate::engine::{StoreError, StoreErrorKind, Subscriber, Subscription};
 
-/// The engine's end of the listening task.
+/// The engine's handle to the pub/sub task.
 #[derive(Debug)]
 pub(crate) struct PubSub {
     commands: mpsc::UnboundedSender<PubSubCommand>,
@@ -42,11 +42,11 @@ enum PubSubCommand {
         channel: String,
         ear: Weak<Subscriber>,
     },
-    /// Whatever this refuses is to be heard elsewhere.
+    /// Closes the channels that the filter rejects: they are served elsewhere.
     Retain(ChannelFilter),
 }
 
-/// Says whether a channel is still to be heard here.
+/// A filter for the channels that are still served here.
 struct ChannelFilter(Box<dyn Fn(&str) -> bool + Send>);
 
 impl fmt::Debug for ChannelFilter {
@@ -56,16 +56,16 @@ impl fmt::Debug for ChannelFilter {
 }
 
 impl PubSub {
-    /// Starts the task on `runtime`; it connects when there is something to listen to.
+    /// Starts the task on `runtime`; it connects when there is a channel to subscribe to.
     pub(crate) fn start(connector: Connector, settings: &RedisSettings, runtime: &Handle) -> Self {
         let (commands, inbox) = mpsc::unbounded_channel();
         let task = PubSubTask::new(connector, settings, inbox);
-        // Ends by itself when the last `PubSub` is dropped and the inbox closes.
+        // The task ends when the last `PubSub` is dropped and the inbox closes.
         runtime.spawn(in_process(task.run()));
         Self { commands }
     }
 
-    /// Listens to a channel; resolves when the server has confirmed it.
+    /// Subscribes to a channel; resolves when the server has confirmed it.
     pub(crate) async fn listen(&self, channel: String) -> Result<Subscription, StoreError> {
         let ear = Arc::new(Subscriber::default());
         let (ready, confirmed) = oneshot::channel();
@@ -76,11 +76,11 @@ impl PubSub {
         };
         let gone = || StoreError::new(StoreErrorKind::Unreachable, "the listening task has ended");
         self.commands.send(command).map_err(|_| gone())?;
-        // Made before the wait: dropping this future must leave the channel, too.
+        // The subscription exists before the wait: dropping this future must unsubscribe, too.
         let commands = self.commands.clone();
         let gone_ear = Arc::downgrade(&ear);
         let listener = Subscription::new(ear, move || {
-            // Nobody left to tell means nothing left to leave.
+            // If the task has ended, there is nothing to unsubscribe from.
             let ear = gone_ear;
             let _ = commands.send(PubSubCommand::Unsubscribe { channel, ear });
         });
@@ -88,9 +88,9 @@ impl PubSub {
         Ok(listener)
     }
 
-    /// Sends those away who listen to anything else than this wants to be heard here.
+    /// Closes the subscriptions to all channels that `here` rejects.
     pub(crate) fn retain_channels(&self, here: impl Fn(&str) -> bool + Send + 'static) {
-        // Nobody left to tell means nobody who listens.
+        // If the task has ended, there are no subscribers.
         let _ = self
             .commands
             .send(PubSubCommand::Retain(ChannelFilter(Box::new(here))));

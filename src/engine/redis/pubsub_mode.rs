@@ -1,17 +1,17 @@
-//! How those who wait for a lock are told: over all of a cluster, or in the lock's part of it alone.
+//! Pub/sub mode: whether waiters are notified through the whole cluster, or through the lock's own shard alone.
 
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{ErrorKind, PushKind, RedisResult, Value};
 
-/// What messages go by.
+/// The kind of pub/sub that messages are sent by.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum PubSubMode {
-    /// `PUBLISH`, which reaches everybody.
+    /// `PUBLISH`, which reaches every subscriber.
     #[default]
     Plain,
-    /// `SPUBLISH`, which reaches those who listen at the channel's own server.
+    /// `SPUBLISH`, which reaches the subscribers at the channel's own server.
     Sharded,
-    /// One after the other, for fleets some of which know only the first.
+    /// Both, one after the other, for fleets in which some clients know only the first.
     Both,
 }
 
@@ -24,7 +24,7 @@ impl PubSubMode {
         matches!(self, Self::Sharded | Self::Both)
     }
 
-    /// Those that are asked for in one command: channels of several slots cannot be.
+    /// Groups channels by command: sharded channels of several slots cannot be in one command.
     pub(super) fn group(self, names: Vec<String>) -> Vec<Vec<String>> {
         if !self.is_sharded() {
             return vec![names];
@@ -32,7 +32,7 @@ impl PubSubMode {
         names.into_iter().map(|name| vec![name]).collect()
     }
 
-    /// Resolves when the server has confirmed all of them.
+    /// Subscribes, and resolves when the server has confirmed all channels.
     pub(super) async fn subscribe(
         self,
         connection: &mut MultiplexedConnection,
@@ -47,7 +47,7 @@ impl PubSubMode {
         Ok(())
     }
 
-    /// Resolves when the server has let go of all of them.
+    /// Unsubscribes, and resolves when the server has confirmed all channels.
     pub(super) async fn unsubscribe(
         self,
         connection: &mut MultiplexedConnection,
@@ -73,7 +73,8 @@ async fn send_each(
         let mut cmd = redis::cmd(word);
         cmd.arg(name);
         let answer = connection.req_packed_command(&cmd).await?;
-        // A server that gives a slot away says so unasked, and the crate takes that for the answer to whatever was asked.
+        // A server that gives a slot away sends SUNSUBSCRIBE unasked, and the crate takes it for the reply to the
+        // pending command.
         if !confirms(&answer.extract_error()?, confirmation, name) {
             let why = "another channel was confirmed than was asked for";
             return Err((ErrorKind::Io, why).into());

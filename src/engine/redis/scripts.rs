@@ -19,15 +19,15 @@ use super::keys::Keys;
 use crate::engine::StoreError;
 use crate::protocol::{Action, ClientId, Entry, Kind, Reply, Request, SemaphoreOp};
 
-/// One primitive's scripts.
+/// The scripts of one primitive.
 trait KindScripts: Sync {
-    /// The script that carries out one action.
+    /// Returns the script that carries out one action.
     fn script(&'static self, action: &Action) -> &'static Script;
-    /// The arguments of that script.
+    /// Writes the arguments of that script.
     fn args(&self, request: &Request, keys: &Keys, args: &mut ArgWriter);
-    /// The keys of that script.
+    /// Returns the keys of that script.
     fn key_roles(&self, action: &Action) -> &'static [KeyRole];
-    /// What a script's result means for this action.
+    /// Returns the reply that a script's result means for this action.
     fn reply(&self, action: &Action, result: Value) -> Result<Reply, StoreError>;
 }
 
@@ -38,25 +38,25 @@ pub(crate) struct ScriptCall<'a> {
     requests: &'a [Request],
     keys: &'a Keys,
     form: CallForm<'a>,
-    /// Whether its keys are on their way to the server it is sent to.
+    /// Whether its keys are being migrated to the server it is sent to.
     pub(crate) asking: bool,
-    /// Whether it is granted only to one that holds the other side.
+    /// Whether it is granted only to a holder of the other side.
     pub(crate) only_for_holder: bool,
 }
 
-/// How a script is told its requests.
+/// How a script receives its requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum CallForm<'a> {
-    /// Their keys and arguments, one after the other.
+    /// As keys and arguments, one request after the other.
     Plain,
-    /// Each is a passenger, told by the number of its own script.
+    /// As batch items, each with the number of its own script.
     Batch,
-    /// A page of what is held under a name; by the first of its keys, if the user may not read all.
+    /// A page of what is held under a name, read from the set of keys that the user may read.
     Inspect(InspectScope, &'a str),
 }
 
 impl<'a> ScriptCall<'a> {
-    /// The call that carries out one request.
+    /// Creates the call that carries out one request.
     pub(crate) fn new(request: &'a Request, keys: &'a Keys) -> Self {
         Self {
             script: scripts_of(request.subject.kind).script(&request.action),
@@ -68,10 +68,10 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// One call that renews many holds of this kind.
+    /// Creates one call that renews many holds of this kind.
     pub(crate) fn renew_all(kind: Kind, requests: &'a [Request], keys: &'a Keys) -> Self {
         Self {
-            // One for as many as there are.
+            // One script serves any number of renewals.
             script: requests.first().map_or_else(
                 || scripts_of(kind).script(&Action::Inspect),
                 |request| scripts_of(kind).script(&request.action),
@@ -84,7 +84,7 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// One call for many requests of this kind that [`can_batch`], each with its own answer in the same order.
+    /// Creates one call for many requests of this kind that [`can_batch`], each with its own result in the same order.
     pub(crate) fn batch(kind: Kind, requests: &'a [Request], keys: &'a Keys) -> Option<Self> {
         Some(Self {
             script: batch::script(kind)?,
@@ -96,7 +96,7 @@ impl<'a> ScriptCall<'a> {
         })
     }
 
-    /// One call that reports a page of what is held under a request's name, whatever kind of lock it is.
+    /// Creates one call that reports a page of what is held under a request's name, whatever kind of lock it is.
     pub(crate) fn inspect(
         request: &'a Request,
         keys: &'a Keys,
@@ -111,7 +111,7 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// Whether its script only reads.
+    /// Returns whether the script only reads.
     pub(crate) fn only_reads(&self) -> bool {
         let mut requests = self.requests.iter();
         requests.all(|request| {
@@ -120,7 +120,7 @@ impl<'a> ScriptCall<'a> {
         })
     }
 
-    /// Whether each item of the answer is the result of one request, and a text in it the error of that request.
+    /// Returns whether each item of the reply is the result of one request, and a text in it the error of that request.
     pub(crate) fn has_item_results(&self) -> bool {
         let renewals = || {
             let mut requests = self.requests.iter();
@@ -133,7 +133,7 @@ impl<'a> ScriptCall<'a> {
         }
     }
 
-    /// Whether it may grant something to somebody who has nothing of it.
+    /// Returns whether the call may grant something to an owner that has no hold yet.
     pub(crate) fn is_fresh_acquire(&self) -> bool {
         let mut requests = self.requests.iter();
         let anew = requests.any(|request| match request.action {
@@ -143,13 +143,14 @@ impl<'a> ScriptCall<'a> {
         anew && !self.only_for_holder
     }
 
-    /// By hash: a few bytes, once the server knows the script. With `_RO` the server refuses any write of the script.
+    /// Builds the call by hash: a few bytes, once the server knows the script. With `_RO` the server refuses any write
+    /// of the script.
     pub(crate) fn evalsha(&self, read_only: bool) -> Cmd {
         let command = if read_only { "EVALSHA_RO" } else { "EVALSHA" };
         self.command(command, self.script.hash(self.keys.pubsub_mode()))
     }
 
-    /// By text: for a server that does not know it yet, or no longer.
+    /// Builds the call by text, for a server that does not know the script yet, or no longer.
     pub(crate) fn eval(&self, read_only: bool) -> Cmd {
         let command = if read_only { "EVAL_RO" } else { "EVAL" };
         self.command(command, self.script.text(self.keys.pubsub_mode()))
@@ -185,7 +186,7 @@ impl<'a> ScriptCall<'a> {
     }
 }
 
-/// Whether it is for somebody who holds the other side of a read/write lock.
+/// Returns whether the request is for a holder of the other side of a read/write lock.
 pub(crate) const fn is_upgrade(request: &Request) -> bool {
     let one = matches!(request.subject.kind, Kind::Read | Kind::Write);
     one && matches!(
@@ -223,34 +224,34 @@ fn write_key_roles(key_roles: &[KeyRole], request: &Request, keys: &Keys, args: 
     }
 }
 
-/// One of a request's keys.
+/// The role of one of a request's keys.
 #[derive(Clone, Copy, Debug)]
 enum KeyRole {
-    /// What is held.
+    /// The state of the lock.
     Lock,
-    /// What was taken back before it came.
+    /// Tombstones of undone acquires.
     Tombstones,
-    /// The last grant's token.
+    /// Token of the last grant.
     Token,
-    /// Who waits in line.
+    /// Queue of the waiters.
     Queue,
-    /// When Redisson passes each of them over.
+    /// Times when Redisson skips each of them.
     Timeout,
-    /// Until when those of ours are there.
+    /// Times until which our waiters are alive.
     Alive,
-    /// Which writers wait.
+    /// Writers that wait.
     Writers,
-    /// Which permits are out.
+    /// Permits in use.
     PermitTimeouts,
-    /// Who waits for several permits.
+    /// Waiters for several permits.
     SemaphoreQueue,
-    /// Whose permits are out.
+    /// Clients that have permits in use.
     Clients,
-    /// What the request's client has done.
+    /// Operations that the request's client has carried out.
     Dedup,
 }
 
-/// Whose client asks, where that matters.
+/// Returns the client of the request, if one of its keys depends on it.
 const fn dedup_client(action: &Action) -> Option<ClientId> {
     match action {
         Action::CounterOp { key, .. } => Some(key.id.client()),
@@ -282,12 +283,12 @@ fn scripts_of(kind: Kind) -> &'static dyn KindScripts {
     }
 }
 
-/// Whether it may go out together with others.
+/// Returns whether the request may be batched with others.
 pub(crate) fn can_batch(request: &Request) -> bool {
     batch::sub_script(request).is_some()
 }
 
-/// Whether a lock may be free after it.
+/// Returns whether the request may free a lock.
 pub(crate) const fn is_release(request: &Request) -> bool {
     match request.action {
         Action::Acquire { .. } | Action::Inspect | Action::Renew { .. } => false,
@@ -300,7 +301,7 @@ pub(crate) const fn is_release(request: &Request) -> bool {
     }
 }
 
-/// Whether somebody may rely on what it is answered.
+/// Returns whether a client may rely on the reply.
 pub(crate) const fn needs_durability(request: &Request) -> bool {
     match request.action {
         Action::Acquire { .. } | Action::Transfer { .. } | Action::Renew { .. } => true,
@@ -313,8 +314,8 @@ pub(crate) const fn needs_durability(request: &Request) -> bool {
     }
 }
 
-/// Whether its script touches keys that it does not name: those of the readers of a read/write lock, which are as many as
-/// they are. A server that a slot is on its way to takes what has not arrived for gone.
+/// Returns whether the script uses keys that it does not name: those of the readers of a read/write lock, of which
+/// there may be any number. A server that a slot is being migrated to treats a key that has not arrived as missing.
 pub(crate) const fn reads_other_keys(request: &Request) -> bool {
     match request.subject.kind {
         Kind::Read | Kind::Write => true,
@@ -328,7 +329,7 @@ pub(crate) const fn reads_other_keys(request: &Request) -> bool {
     }
 }
 
-/// The argument by which a script refuses to create a key whose side keys are another's.
+/// Writes the argument by which a script refuses to create a key if its side keys belong to another name.
 fn write_alias(request: &Request, keys: &Keys, args: &mut ArgWriter) {
     match keys.alias(&request.subject.name) {
         Some(alias) => args.text(&alias),
@@ -336,7 +337,7 @@ fn write_alias(request: &Request, keys: &Keys, args: &mut ArgWriter) {
     }
 }
 
-/// What a script's result means for this request.
+/// Returns the reply that a script's result means for this request.
 pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, StoreError> {
     if let Some(failure) = replies::alias_conflict(&result) {
         return Err(failure);
@@ -344,7 +345,7 @@ pub(crate) fn reply(request: &Request, result: Value) -> Result<Reply, StoreErro
     scripts_of(request.subject.kind).reply(&request.action, result)
 }
 
-/// With which others it can be renewed in one call, if it is a renewal.
+/// Returns the kind whose renewals can share a call with this request, if it is a renewal.
 pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
     match request.action {
         Action::Renew { .. } => Some(request.subject.kind),
@@ -359,7 +360,7 @@ pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
     }
 }
 
-/// What one line of the result of [`ScriptCall::renew_all`] means.
+/// Returns the reply that one item of the result of [`ScriptCall::renew_all`] means.
 pub(crate) fn renewed(answer: Value) -> Result<Reply, StoreError> {
     replies::renewal(answer)
 }

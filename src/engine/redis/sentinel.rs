@@ -1,9 +1,10 @@
-//! Where the master is, as its sentinels say: asked at first, heard of at once when it changes, and asked now and then in
-//! case nobody was heard.
+//! Watches the master through its sentinels: they are queried at first, report a change at once, and are polled now and
+//! then in case a message was lost.
 //!
-//! One task keeps a connection to each sentinel, on the driver's own runtime. It subscribes there and asks there, so that
-//! no sentinel has to be chosen, and none that dies takes the news with it. What it comes to believe ([`choose_master`]) is read
-//! by everybody who connects, and ends every connection that was made to another master ([`MasterEpoch`]).
+//! One task keeps a connection to each sentinel, on the driver's own runtime, and both subscribes and queries on it. So
+//! no sentinel has to be chosen, and a sentinel that dies takes no notification with it. The master that the task
+//! chooses ([`choose_master`](master_choice::choose_master)) is used by every new connection, and ends every connection
+//! that was made to another master ([`MasterEpoch`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,71 +26,72 @@ use super::settings::RedisSettings;
 use crate::engine::in_process;
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// How long one sentinel may take to answer: the others are not to wait for it.
+/// Maximum time for the reply of one sentinel: the others must not wait for it.
 const MAX_QUERY_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long connecting to one may take, however long it may: who hangs is tried anew.
+/// Maximum time to connect to one sentinel, however long the connect timeout is: an attempt that hangs is repeated.
 const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A master by its name, and those who know where it is.
+/// A master's name, and the sentinels that know its address.
 #[derive(Clone)]
 pub struct Sentinels {
-    /// What they call it.
+    /// The master's name in the configuration of the sentinels.
     pub name: String,
-    /// Where some of them are; they tell of the others.
+    /// The addresses of some sentinels, which report the others.
     pub hosts: Vec<(String, u16)>,
-    /// The ACL user they know us by.
+    /// The ACL user on the sentinels.
     pub user: Option<String>,
-    /// Their own password, which is not the servers'.
+    /// The password of the sentinels, which is not the servers'.
     pub password: Option<String>,
 }
 
-/// What is believed of the master, by everybody of one client.
+/// The current view of the master, shared by all connections of one client.
 #[derive(Clone)]
 pub(crate) struct WatchedMaster {
     topology: watch::Receiver<SentinelTopology>,
-    /// Goes on when another master is believed in, and in the pace in which it is worth trying again.
+    /// Changes when another master is chosen, and at the interval at which a retry is worthwhile.
     retry_ticks: watch::Receiver<()>,
     commands: mpsc::UnboundedSender<SentinelWatcherCommand>,
     client: Arc<SentinelClient>,
     configured: Arc<[NodeAddr]>,
 }
 
-/// What the task makes known.
+/// The state that the task publishes.
 #[derive(Clone, Debug, Default)]
 struct SentinelTopology {
-    /// Where the master is, once that is known.
+    /// The address of the master, once it is known.
     master: Option<NodeAddr>,
-    /// Counts the masters: a connection to an earlier one is of no use, even if it is where the master is now.
+    /// Counts the masters: a connection of an earlier term is of no use, even if it leads to the current master's
+    /// address.
     term: u64,
-    /// Why nothing is known.
+    /// The reason why no master is known.
     last_error: Option<StoreError>,
-    /// How often that was found.
+    /// Number of refreshes that found no master.
     failed_refreshes: u64,
 }
 
-/// What the task is told.
+/// A message to the task.
 #[derive(Debug)]
 enum SentinelWatcherCommand {
-    /// The master was found where it should be.
+    /// The server at this address is the master, as reported.
     Accepted(NodeAddr),
-    /// Something is wrong with the master that is believed in.
+    /// The current master may have failed.
     Refresh,
-    /// A replica was found in its place.
+    /// A replica was found at this address in place of the master.
     Refused(NodeAddr),
-    /// A sentinel says that there is another.
+    /// A sentinel reports another master.
     Switched,
 }
 
-/// Until when a connection leads to the right server.
+/// The period in which a connection leads to the right server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MasterEpoch(Option<(watch::Receiver<SentinelTopology>, u64)>);
 
-/// Waits for the end of a [`MasterEpoch`], until it is dropped.
+/// Aborts, when dropped, the task that waits for the end of a [`MasterEpoch`].
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop(tokio::task::AbortHandle);
 
 impl WatchedMaster {
-    /// Starts the task on `runtime`. It ends with the last of these.
+    /// Starts the task on `runtime`. It ends when the last clone of this is dropped.
     pub(super) fn watch(
         address: &Address,
         sentinels: &Sentinels,
@@ -108,7 +110,7 @@ impl WatchedMaster {
             },
             settings: settings.clone(),
             name: sentinels.name.clone(),
-            // It is told what was in the way before all time is over.
+            // The attempt reports its failure before the connect timeout of the caller ends.
             connect_timeout: (settings.connect_timeout / 8 * 7).min(MAX_CONNECT_TIMEOUT),
             limit: (settings.connect_timeout / 2).min(MAX_QUERY_TIMEOUT),
             commands: commands.downgrade(),
@@ -132,7 +134,7 @@ impl WatchedMaster {
         }
     }
 
-    /// Where it is, and until when. Waits for the sentinels if they have not said it yet.
+    /// Returns the master's address and epoch. Waits for the sentinels if they have not reported it yet.
     pub(super) async fn addr(&self) -> Result<(NodeAddr, MasterEpoch), StoreError> {
         let mut topology = self.topology.clone();
         let failed_refreshes = topology.borrow().failed_refreshes;
@@ -159,18 +161,18 @@ impl WatchedMaster {
         }
     }
 
-    /// What it is called.
+    /// Returns the master's name.
     pub(super) fn name(&self) -> &str {
         &self.client.name
     }
 
-    /// Has the sentinels asked soon, because the master does not answer as one does.
+    /// Requests a refresh soon, because the master does not reply as a master does.
     pub(super) fn refresh(&self) {
-        // Nobody left to be told means that the client's thread has gone.
+        // A closed channel means that the client's thread has gone.
         let _ = self.commands.send(SentinelWatcherCommand::Refresh);
     }
 
-    /// Says what was found where the sentinels said.
+    /// Reports to the task whether the server at this address is the master.
     pub(super) fn found(&self, addr: NodeAddr, is_master: bool) {
         let command = if is_master {
             SentinelWatcherCommand::Accepted(addr)
@@ -180,17 +182,17 @@ impl WatchedMaster {
         let _ = self.commands.send(command);
     }
 
-    /// Has them asked soon, and resolves when they may have said something; or after a moment. Says whether there is
-    /// somebody to ask them.
+    /// Requests a refresh, and resolves when the sentinels may have reported something, or after a moment. Returns
+    /// whether the task still runs.
     pub(super) async fn refreshed(&self) -> bool {
-        // Before they are asked, so that what they say is not missed.
+        // Subscribe before the request, so that its result is not missed.
         let mut retry_ticks = self.retry_ticks.clone();
         retry_ticks.mark_unchanged();
         self.refresh();
         retry_ticks.changed().await.is_ok()
     }
 
-    /// Asks each of those that the address names what an operator wants to know.
+    /// Queries each of the sentinels in the address for the details that an operator wants to know.
     pub(super) async fn details(&self) -> Vec<(NodeAddr, Result<SentinelDetails, StoreError>)> {
         let mut all = Vec::new();
         for addr in &*self.configured {
@@ -201,7 +203,7 @@ impl WatchedMaster {
 }
 
 impl MasterEpoch {
-    /// Resolves when the sentinels name another master; never where the server has a place of its own.
+    /// Resolves when the sentinels name another master; never for a server with a fixed address.
     pub(crate) async fn changed(&mut self) {
         let over = match &mut self.0 {
             Some((topology, term)) => {
@@ -215,7 +217,7 @@ impl MasterEpoch {
         }
     }
 
-    /// Does something when it is over, unless what this returns is dropped before. Needs a running runtime.
+    /// Runs `then` when the epoch ends, unless the returned handle is dropped before. Needs a running runtime.
     pub(crate) fn on_change(&self, then: impl FnOnce() + Send + 'static) -> Option<AbortOnDrop> {
         self.0.as_ref()?;
         let mut master_epoch = self.clone();
@@ -234,14 +236,14 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// What the sentinels are called together: the same text for everybody who means the same.
+/// Writes the sentinels and the master's name: the same text for all clients that mean the same master.
 impl fmt::Display for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", NodeAddr::join_sorted(&self.hosts), self.name)
     }
 }
 
-/// Never the password.
+/// Omits the password.
 impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sentinels({self})")

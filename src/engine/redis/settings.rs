@@ -1,4 +1,4 @@
-//! What the engine needs to know beside the address.
+//! Settings of the engine, beside the address.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::durability::DurabilityPolicy;
 use super::pubsub_mode::PubSubMode;
 use crate::engine::events::Events;
 
-/// What connections are made over.
+/// The network that connections are made over.
 #[derive(Clone, Debug, Default)]
 pub enum Network {
     /// The operating system's sockets.
@@ -18,26 +18,26 @@ pub enum Network {
     Simulated(Arc<dyn crate::simulation::Host>),
 }
 
-/// What the engine needs to know beside the address.
+/// Settings of the engine, beside the address.
 #[derive(Clone, Debug)]
 pub struct RedisSettings {
-    /// Goes before every lock's name.
+    /// Prefix of every lock's name.
     pub prefix: Arc<str>,
-    /// How long making a connection may take.
+    /// Maximum time to make a connection.
     pub connect_timeout: Duration,
-    /// How long a reply may take before the connection is taken for dead.
+    /// Maximum time for a reply before the connection is considered dead.
     pub command_timeout: Duration,
-    /// Whether the server runs scripts for us.
+    /// Whether the server runs our scripts.
     pub scripts: bool,
-    /// Whether it is enough that the server may be reached later.
+    /// Whether connecting succeeds if the server cannot be reached yet.
     pub lazy_connect: bool,
-    /// What it takes for a grant to count.
+    /// Conditions under which a grant counts.
     pub durability: DurabilityPolicy,
-    /// Whether it is one of a cluster's servers, and how messages are sent there.
+    /// How messages are sent, if the server is a node of a cluster.
     pub shard: Option<PubSubMode>,
-    /// Where background tasks emit their events.
+    /// Destination of the events of background tasks.
     pub events: Events,
-    /// What connections are made over.
+    /// The network that connections are made over.
     pub network: Network,
 }
 

@@ -1,4 +1,4 @@
-//! One request in a call of its own.
+//! One request in a script call of its own.
 
 use super::connection::Connection;
 use super::durability::{ScriptReply, ScriptResult};
@@ -7,7 +7,7 @@ use super::scripts::{self, ScriptCall};
 use crate::engine::StoreError;
 use crate::protocol::{Reply, Request};
 
-/// Carries it out. `asking` if its keys are on their way to the server at the other end.
+/// Carries out the request. With `asking`, sends `ASKING` first: the keys are being migrated to the server.
 pub(super) async fn call(
     connection: &Connection,
     keys: &Keys,
@@ -18,12 +18,12 @@ pub(super) async fn call(
     call.asking = asking;
     let mut ran = connection.run(&call).await?;
     if matches!(ran, ScriptReply::Delayed(_)) && scripts::is_upgrade(request) {
-        // What is held stays held: who has one side of a lock may have the other.
+        // A hold stays valid during the delay: a holder of one side of a lock may acquire the other.
         call.only_for_holder = true;
         ran = connection.run(&call).await?;
     }
     match ran {
-        // Somebody may have it by the word of the server before this one.
+        // Another client may still hold the lock, granted by the previous server.
         ScriptReply::Delayed(left) => Ok(Reply::Busy { ttl: Some(left) }),
         ScriptReply::Executed(ScriptResult { value, durable }) => {
             durable.apply_to(scripts::reply(request, value))

@@ -1,21 +1,21 @@
-//! Which part of a cluster a key belongs to, by the rule that servers go by.
+//! Hash slots of a cluster: the slot of a key, by the rule of the servers.
 
-/// One of a cluster's parts, which are handed from server to server as a whole.
+/// One of a cluster's slots, which move from server to server as a whole.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Slot(pub(super) u16);
 
-/// How many there are.
+/// Number of slots.
 pub(super) const SLOTS: usize = 16384;
 
 impl Slot {
-    /// That of a key or channel.
+    /// Returns the slot of a key or channel.
     pub(crate) fn of(key: &str) -> Self {
         Self(crc16(tag(key).as_bytes()) % 16384)
     }
 
-    /// What a key may have between braces to be in it: the first number that is.
+    /// Returns a hash tag for keys in this slot: the first number that is in it.
     pub(crate) fn tag(self) -> String {
-        // One in sixteen thousand is.
+        // One number in about sixteen thousand is in the slot.
         let numbers = (0_u32..).map(|number| number.to_string());
         let mut tags = numbers.filter(|tag| Self::of(tag) == self);
         tags.next().unwrap_or_default()
@@ -26,8 +26,8 @@ impl Slot {
     }
 }
 
-/// The part of a key that counts: what is between its first brace and the first one that closes after it, if that is
-/// anything.
+/// Returns the part of a key that determines its slot: the text between its first brace and the first closing brace
+/// after it, if it is not empty; otherwise the whole key.
 fn tag(key: &str) -> &str {
     let tag = key.split_once('{').and_then(|(_, behind)| {
         let (tag, _) = behind.split_once('}')?;
@@ -36,7 +36,7 @@ fn tag(key: &str) -> &str {
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
-/// CRC-16/XMODEM. Names are short: a table would save nothing.
+/// Computes CRC-16/XMODEM. Names are short: a table would save nothing.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
@@ -53,7 +53,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    /// As `CLUSTER KEYSLOT` of a real server says; the first is from the specification.
+    /// The slots are those of `CLUSTER KEYSLOT` on a real server; the first value is from the specification.
     #[test]
     fn slots_match_the_cluster_specification() {
         assert_eq!(crc16(b"123456789"), 0x31c3);

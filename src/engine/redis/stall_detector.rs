@@ -1,14 +1,14 @@
-//! How long a connection that owes answers has given none: decided by the clock it is told.
+//! Stall detector: how long a connection with pending replies has been silent. The caller passes the time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What a connection owes, and since when it has said nothing.
+/// The replies that a connection owes, and since when it has been silent.
 #[derive(Debug)]
 pub(super) struct StallDetector {
     pending: u64,
-    /// A call has given up since the last answer, so one is still owed.
+    /// A call was abandoned since the last reply, so one reply is still owed.
     has_abandoned: bool,
     since: Instant,
 }
@@ -22,7 +22,7 @@ impl StallDetector {
         }
     }
 
-    /// A call goes out.
+    /// Records that a call was sent.
     pub(super) const fn on_request(&mut self, now: Instant) {
         if !self.has_pending() {
             self.since = now;
@@ -30,22 +30,22 @@ impl StallDetector {
         self.pending += 1;
     }
 
-    /// Answers come in order: whatever was owed before has come, too.
+    /// Records a reply. Replies come in order: every reply that was owed before has come, too.
     pub(super) const fn on_reply(&mut self, now: Instant) {
         self.pending -= 1;
         self.has_abandoned = false;
         self.since = now;
     }
 
-    /// A call's caller has gone.
+    /// Records that a call was abandoned by its caller.
     pub(super) const fn on_abandoned(&mut self) {
         self.pending -= 1;
         self.has_abandoned = true;
     }
 
-    /// Whether it is not worth waiting for, in the eyes of one who has `waited` in vain: it owes something
-    /// and has not said a word for `stall_timeout`, and for half of that time. One that answers, however
-    /// slowly, is better than none yet.
+    /// Returns whether the connection is no longer worth waiting for, for a caller that has `waited` in vain: it owes a
+    /// reply, and has been silent for `stall_timeout` and for half of the caller's wait. A connection that replies,
+    /// however slowly, is better than none.
     pub(super) fn is_stalled(
         &self,
         now: Instant,

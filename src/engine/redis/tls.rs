@@ -1,11 +1,11 @@
-//! Connections that nobody else can read, to a server that has shown who it is.
+//! TLS connections: encrypted, to a server whose certificate was verified.
 //!
-//! The stream is made here and handed to the crate, which would read the system's certificates anew for each connection
-//! and lean on whatever ciphers the whole process has agreed on, or panic where it has not. Here an application that has
-//! chosen its ciphers gets those; for one that has not, ours are used and nothing is chosen for it.
+//! The stream is made here and handed to the crate, which would read the system's certificates again for each
+//! connection and rely on the crypto provider of the process, or panic if there is none. Here an application that has
+//! installed a provider gets that one; otherwise ours is used, and nothing is installed for the process.
 //!
-//! Nothing can turn the verification off: a connection that is encrypted for whoever answers is not secure, and looks as
-//! if it were. Who signs for itself is trusted by naming it as the authority.
+//! Verification cannot be turned off: a connection that is encrypted to an unverified server is not secure, and looks
+//! as if it were. A self-signed certificate is trusted by naming it as the authority.
 
 #![expect(
     clippy::disallowed_methods,
@@ -46,10 +46,10 @@ use super::tls_material::{TlsConfigError, TlsMaterial, TlsPart};
 use crate::engine::events::Events;
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// However long connecting may take: clocks do not reach as far as durations do.
+/// Upper bound for the time to connect: an `Instant` cannot represent every deadline that a `Duration` allows.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-/// For how long a server that has asked for our certificate is given to say what it thinks of it. Those that send
-/// tickets have said so by then; others only refuse.
+/// Time for a server that has requested our certificate to reject it. A server that sends session tickets has done so
+/// by then; others only send a rejection.
 const ALERT_WAIT: Duration = Duration::from_millis(200);
 
 const NOT_IN_TIME: &str = "no connection in time";
@@ -57,14 +57,15 @@ const NO_HANDSHAKE: &str =
     "no answer to a TLS greeting in time (does this port speak TLS? without it is redis://)";
 const NO_ANSWER: &str = "no answer in time";
 
-/// Reads files where nobody waits for a disk. Not tokio's threads: it panics where none can be started.
+/// Reads files on a thread of its own, so that no task waits for a disk. Tokio's own blocking threads are not used:
+/// tokio panics if none can be started.
 async fn run_on_thread<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, TlsConfigError> + Send + 'static,
 ) -> Result<T, TlsConfigError> {
     let (done, outcome) = oneshot::channel();
     let thread = std::thread::Builder::new().name("distlock-tls".into());
     let started = thread.spawn(move || {
-        // Nobody may be there to hear it.
+        // The receiver may have gone.
         let _ = done.send(read());
     });
     let config_error = |reason| {
@@ -79,7 +80,7 @@ async fn run_on_thread<T: Send + 'static>(
     }
 }
 
-/// How connections are made secure.
+/// Makes TLS connections, with the certificates and keys that are current.
 #[derive(Clone)]
 pub struct Tls {
     material: Arc<TlsMaterial>,
@@ -88,14 +89,14 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Whether it is compiled in.
+    /// Whether TLS is compiled in.
     pub const IS_AVAILABLE: bool = true;
 
-    /// Reads the files, and sees whether everything fits together.
+    /// Reads the files, and checks that certificates and keys match.
     ///
     /// # Errors
     ///
-    /// If something cannot be read, is not what it should be, or does not belong to the rest.
+    /// If something cannot be read, is not what it should be, or does not match the rest.
     pub async fn load(material: TlsMaterial) -> Result<Self, TlsConfigError> {
         let mine = material.clone();
         let tls_config = run_on_thread(move || TlsConfig::new(read(&mine)?, None)).await?;
@@ -106,7 +107,7 @@ impl Tls {
         })
     }
 
-    /// The same, whose events are emitted there.
+    /// Returns a copy that emits its events to `events`.
     pub(super) fn emitting_to(&self, events: &Events) -> Self {
         Self {
             events: events.clone(),
@@ -114,7 +115,7 @@ impl Tls {
         }
     }
 
-    /// Makes a connection. Nothing was sent on one that cannot be made, but to a server that has shown who it is.
+    /// Makes a connection. If that fails, nothing was sent, except to a server whose certificate was verified.
     pub(super) async fn open(
         &self,
         info: &ConnectionInfo,
@@ -159,27 +160,27 @@ impl Tls {
             Some(error) => peer.failure(error),
             None => failure::from_connect_error(&error),
         })?;
-        // Ends when the last handle to the connection is dropped.
+        // The task ends when the last handle to the connection is dropped.
         tokio::spawn(driver);
         Ok(connection)
     }
 
-    /// What is in the files by now. One that is being replaced, or has gone, is no reason to stop: what was there before
-    /// holds until there is something better.
+    /// Returns the configuration from the current files. A file that is missing or being replaced is no reason to stop:
+    /// the previous configuration stays valid until a better one is available.
     async fn current_config(&self) -> Arc<TlsConfig> {
         let before = self.lock().clone();
         if !self.material.are_files() {
             return before;
         }
         let (material, known) = (self.material.clone(), before.clone());
-        let looking = run_on_thread(move || {
+        let reloading = run_on_thread(move || {
             let pems = read(&material)?;
             if known.pems == pems {
                 return Ok(None);
             }
             TlsConfig::new(pems, known.system.clone()).map(Some)
         });
-        match looking.await {
+        match reloading.await {
             Ok(Some(new)) => {
                 let new = Arc::new(new);
                 *self.lock() = new.clone();
@@ -203,21 +204,22 @@ impl Tls {
     }
 }
 
-/// In TLS 1.3 a server looks at our certificate when we are through, and says so only if it does not like it. What is
-/// written before that meets a closed socket, whose end may hide why; so it is heard out first.
+/// Waits for the server to accept our certificate. In TLS 1.3 a server checks it after the handshake is complete on our
+/// side, and replies only to reject it. Data written before that would meet a closed socket, whose error may hide the
+/// reason; so a rejection is read first.
 async fn accepted(stream: &mut TlsStream<TcpStream>, limit: Instant) -> io::Result<()> {
     let (socket, session) = stream.get_ref();
     if session.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
         return Ok(());
     }
-    // Nothing to hear is no objection.
+    // No data is no rejection.
     let _ = timeout_at(limit, socket.readable()).await;
     let mut byte = [0];
     let mut buffer = ReadBuf::new(&mut byte);
     let read =
         poll_fn(|context| Poll::Ready(Pin::new(&mut *stream).poll_read(context, &mut buffer)));
     match read.await {
-        // It was tickets, or nothing yet.
+        // Only tickets have arrived, or nothing yet.
         Poll::Pending => Ok(()),
         Poll::Ready(Err(error)) => Err(error),
         Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
@@ -230,13 +232,13 @@ async fn accepted(stream: &mut TlsStream<TcpStream>, limit: Instant) -> io::Resu
     }
 }
 
-/// The crate keeps it in an `Arc`, which is an error of its own.
+/// Returns the I/O error inside. The crate keeps it in an `Arc`, which is an error type of its own.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let shared: &Arc<dyn Error + Send + Sync> = error.source()?.downcast_ref()?;
     shared.downcast_ref()
 }
 
-/// Nothing of keys and certificates.
+/// Omits keys and certificates.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Tls").field(&self.material).finish()

@@ -1,4 +1,4 @@
-//! The certificates and keys that a secure connection takes, as they were handed in.
+//! TLS material: the certificates and keys of a secure connection, as the application provided them.
 
 #![cfg_attr(
     not(feature = "tls"),
@@ -9,50 +9,50 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Whom to trust, and who we are.
+/// The trusted authority, and our own identity.
 #[derive(Clone, Debug, Default)]
 pub struct TlsMaterial {
-    /// The authority that has signed the server's certificate; none for those whom the system trusts.
+    /// The authority that signed the server's certificate; `None` for the authorities that the system trusts.
     pub authority: Option<PemSource>,
-    /// Our own certificate and its key, for servers that ask.
+    /// Our own certificate and its key, for servers that request one.
     pub identity: Option<(PemSource, PemSource)>,
 }
 
-/// Text between `-----BEGIN …-----` and `-----END …-----`.
+/// PEM text, between `-----BEGIN …-----` and `-----END …-----`.
 #[derive(Clone)]
 pub enum PemSource {
-    /// In this file, which is read for every connection: certificates are renewed while programs run.
+    /// A file, which is read for every connection: certificates are renewed while programs run.
     File(PathBuf),
-    /// This.
+    /// The text itself.
     Given(Arc<[u8]>),
 }
 
-/// Something of it is no use.
+/// An error in one part of the TLS configuration.
 #[derive(Clone, Debug)]
 pub struct TlsConfigError {
-    /// Which part.
+    /// The part with the error.
     pub part: TlsPart,
-    /// The file, and why it is no use; never what is in it.
+    /// The file and the reason; never the contents.
     pub reason: String,
 }
 
-/// A part of [`TlsMaterial`].
+/// A part of [`TlsMaterial`], or of what loads it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TlsPart {
     /// The authority's certificate.
     Authority,
-    /// Our own.
+    /// Our own certificate.
     Certificate,
-    /// Its key.
+    /// The key of our own certificate.
     Key,
-    /// Whom the system trusts.
+    /// The authorities that the system trusts.
     System,
-    /// The thread that was to read them.
+    /// The thread that reads the files.
     Thread,
 }
 
 impl TlsMaterial {
-    /// Whether any of it is in files, which may have changed.
+    /// Returns whether any part is a file, which may have changed.
     pub(super) fn are_files(&self) -> bool {
         let identity = self
             .identity
@@ -63,7 +63,7 @@ impl TlsMaterial {
     }
 }
 
-/// Never what is in it: it may be a key.
+/// Omits the text: it may be a key.
 impl fmt::Debug for PemSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

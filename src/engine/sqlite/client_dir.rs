@@ -1,4 +1,4 @@
-//! The folder beside the file: who is there, and where to ring for them.
+//! The directory beside the file, with a lock file and a wake socket for each client.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -15,18 +15,18 @@ use crate::engine::StoreError;
 use crate::protocol::ClientId;
 use crate::protocol::release_on::ReleaseOn;
 
-/// A file and a socket for each client.
+/// The directory of the clients' files.
 #[derive(Debug)]
 pub(super) struct ClientDir {
     path: PathBuf,
-    /// Open, for a way to the sockets that is short enough.
+    /// Open, so that a path to the sockets can be short enough.
     dir: File,
-    /// Whether it was missing.
+    /// Whether this client created the directory.
     was_created: bool,
 }
 
 impl ClientDir {
-    /// The folder beside this file, made if it is missing.
+    /// Opens the directory beside this file, and creates it if it is missing.
     pub(super) fn for_file(file: &Path) -> Result<Self, StoreError> {
         let path = file_checks::with_suffix(file, "-clients");
         let was_created = !path.exists();
@@ -39,16 +39,17 @@ impl ClientDir {
         })
     }
 
-    /// Leaves nothing beside a file that turned out to be another program's.
+    /// Removes the directory if this client created it: nothing stays beside a file that turned out
+    /// to be another program's.
     pub(super) fn remove_if_created(&self) {
         if self.was_created {
-            // Only an empty folder is removed.
+            // This removes only an empty directory.
             let _ = fs::remove_dir(&self.path);
         }
     }
 
-    /// Says that a client is there, for as long as the file that comes back is open: here, or in a child that has
-    /// it from us.
+    /// Creates a client's lock file. The client counts as alive for as long as the returned file is
+    /// open: here, or in a child that has inherited it.
     pub(super) fn create_lock_file(
         &self,
         client: &str,
@@ -81,21 +82,22 @@ impl ClientDir {
         Ok(file)
     }
 
-    /// Whether the file has been made before: an empty one has then lost what was in it.
+    /// Reports whether the database file has been created before: if it is empty now, it has lost
+    /// its contents.
     pub(super) fn has_created_marker(&self) -> bool {
-        // The note is empty; a file that is not is somebody else's.
-        let note = fs::symlink_metadata(self.path.join(CREATED_MARKER));
-        note.is_ok_and(|note| note.is_file() && note.len() == 0)
+        // The marker is empty; a file with contents belongs to another program.
+        let marker = fs::symlink_metadata(self.path.join(CREATED_MARKER));
+        marker.is_ok_and(|marker| marker.is_file() && marker.len() == 0)
     }
 
-    /// The file is being made anew.
+    /// Removes the marker, since the database file is being created anew.
     pub(super) fn remove_created_marker(&self) {
         if self.has_created_marker() {
             let _ = fs::remove_file(self.path.join(CREATED_MARKER));
         }
     }
 
-    /// The file has been made.
+    /// Writes the marker, since the database file has been created.
     pub(super) fn write_created_marker(&self) -> Result<(), StoreError> {
         let path = self.path.join(CREATED_MARKER);
         let mut options = OpenOptions::new();
@@ -107,18 +109,20 @@ impl ClientDir {
         made.map(drop).map_err(|error| from_io(&path, &error))
     }
 
-    /// Whether a client that was there has gone. One whose file somebody took away may still be there: its lease
-    /// decides.
+    /// Reports whether a client that was alive has gone. A client whose lock file was removed may
+    /// still be alive: its lease decides.
     pub(super) fn is_dead(&self, client: &str) -> bool {
         self.open_lock_file(client)
             .is_some_and(|file| is_unlocked(&file))
     }
 
-    /// Whether a client may be there. Only a file that is missing or unlocked says that it is not.
+    /// Reports whether a client may be alive. Only a lock file that is missing or unlocked shows
+    /// that it is not.
     ///
     /// # Errors
     ///
-    /// If its file cannot be opened or probed, e.g. since this process may open no more files: then it is not known.
+    /// If its lock file cannot be opened or probed, e.g. since this process may open no more files:
+    /// then it is not known.
     pub(super) fn may_be_alive(&self, client: &str) -> io::Result<bool> {
         let file = match File::open(self.path.join(client)) {
             Ok(file) => file,
@@ -128,18 +132,18 @@ impl ClientDir {
         probe(&file).map(|free| !free)
     }
 
-    /// A client's file, to look at it again and again.
+    /// Opens a client's lock file, which can then be polled.
     pub(super) fn open_lock_file(&self, client: &str) -> Option<File> {
         File::open(self.path.join(client)).ok()
     }
 
-    /// Takes away what a client has left.
+    /// Removes the files that a client has left.
     pub(super) fn remove_files(&self, client: &str) {
         let _ = fs::remove_file(self.path.join(client));
         let _ = fs::remove_file(self.path.join(socket_name(client)));
     }
 
-    /// Some clients that have left something here a while ago and are not there.
+    /// Returns up to `most` clients that have left files here a while ago and are not alive.
     pub(super) fn stale_clients(&self, most: u32) -> Vec<String> {
         let Ok(files) = fs::read_dir(&self.path) else {
             return Vec::new();
@@ -149,9 +153,9 @@ impl ClientDir {
             let age = file.metadata().ok()?.modified().ok()?.elapsed().ok()?;
             let name = file.file_name().into_string().ok()?;
             let client = name.strip_suffix(SOCKET_SUFFIX).unwrap_or(&name);
-            // A file of any other name is somebody else's.
+            // A file with any other name belongs to another program.
             ClientId::parse(client)?;
-            // One that has just come may not be in the tables yet.
+            // A client that has just come may not be in the tables yet.
             (age > STALE_AFTER && matches!(self.may_be_alive(client), Ok(false)))
                 .then(|| client.to_owned())
         });
@@ -159,7 +163,8 @@ impl ClientDir {
             .collect()
     }
 
-    /// Where to ring for a client. Addresses of sockets are short; a file's path may not be.
+    /// Returns the path of a client's wake socket. Addresses of sockets are short; a file's path
+    /// may not be.
     pub(super) fn socket_path(&self, client: &str) -> PathBuf {
         let path = self.path.join(socket_name(client));
         if path.as_os_str().len() < MAX_SOCKET_ADDRESS {
@@ -170,13 +175,14 @@ impl ClientDir {
     }
 }
 
-/// Whether nobody has this file locked, for certain.
+/// Reports whether this file is certainly not locked by any process.
 pub(super) fn is_unlocked(file: &File) -> bool {
     probe(file).unwrap_or(false)
 }
 
 fn probe(file: &File) -> io::Result<bool> {
-    // Shared, so that those who look do not take each other for the one who is there.
+    // A shared lock, so that two clients that probe at once do not take each other for the owner of
+    // the file.
     match file.try_lock_shared() {
         Ok(()) => {
             let _ = file.unlock();
@@ -195,5 +201,5 @@ const SOCKET_SUFFIX: &str = ".bell";
 const CREATED_MARKER: &str = ".made";
 const STALE_AFTER: Duration = Duration::from_secs(60);
 
-/// Of a socket's address, with its end.
+/// The maximum length of a socket's address, with its terminator.
 const MAX_SOCKET_ADDRESS: usize = 108;

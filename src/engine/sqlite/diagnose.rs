@@ -1,4 +1,4 @@
-//! What an operator should know about the file.
+//! The diagnostics of a file, for its operator.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use super::error::from_sqlite;
 use crate::engine::{Diagnostic, StoreError};
 use crate::protocol::Reply;
 
-/// Examines an open file; one that cannot be used was refused when it was opened.
+/// Examines an open file; a file that cannot be used was refused when it was opened.
 pub(super) fn diagnose(path: &Path, db: &Connection) -> Result<Vec<Diagnostic>, StoreError> {
     let failed = |error: rusqlite::Error| from_sqlite(path, &error);
     let word = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, String>(0));
@@ -32,7 +32,7 @@ pub(super) fn diagnose(path: &Path, db: &Connection) -> Result<Vec<Diagnostic>, 
     ])
 }
 
-/// What became of a trial's requests.
+/// Creates a diagnostic from the replies to a probe's requests.
 pub(super) fn locking(tried: [Result<Reply, StoreError>; 2]) -> Diagnostic {
     let what = "locking";
     let found = match tried {

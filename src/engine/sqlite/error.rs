@@ -1,4 +1,4 @@
-//! What SQLite and the file system say, as what one may conclude from it.
+//! Errors of SQLite and the file system, as store errors that say what became of the request.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// An answer of SQLite's about this file.
+/// Converts an error of SQLite about this file.
 pub(super) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> StoreError {
     let path = path.display();
     if let rusqlite::Error::FromSqlConversionFailure(..) = error {
@@ -31,13 +31,13 @@ pub(super) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> StoreError {
             StoreErrorKind::Denied,
             "this user must be able to write to it and to its folder",
         ),
-        // Whether it was done is not known.
+        // It is not known whether the request was executed.
         _ => (StoreErrorKind::Unexpected, "see to the disk"),
     };
     StoreError::new(kind, format!("`{path}`: {error}; {hint}"))
 }
 
-/// An answer of the file system's about this file or folder.
+/// Converts an error of the file system about this file or directory.
 pub(super) fn from_io(path: &Path, error: &io::Error) -> StoreError {
     let path = path.display();
     let (kind, hint) = match error.kind() {
@@ -56,7 +56,7 @@ pub(super) fn from_io(path: &Path, error: &io::Error) -> StoreError {
     StoreError::new(kind, format!("`{path}`: {error}; {hint}"))
 }
 
-/// A file that was not opened in time.
+/// Creates the error for a file that was not opened in time.
 pub(super) fn open_timed_out(path: &Path, limit: Duration) -> StoreError {
     let path = path.display();
     let detail =
@@ -64,7 +64,7 @@ pub(super) fn open_timed_out(path: &Path, limit: Duration) -> StoreError {
     StoreError::new(StoreErrorKind::Unreachable, detail)
 }
 
-/// A file or folder that is not to be trusted, or not to be worked with.
+/// Creates the error for a file or directory that is not to be trusted, or cannot be used.
 pub(super) fn unusable(path: &Path, why: &str) -> StoreError {
     StoreError::new(
         StoreErrorKind::Unusable,

@@ -1,4 +1,5 @@
-//! Whether a file and its folder are ours alone, and somewhere that locks work.
+//! Checks that a file and its directory belong to this user alone, and are on a file system where
+//! locks work.
 
 use std::fs::{self, DirBuilder, Metadata, OpenOptions};
 use std::io;
@@ -11,17 +12,18 @@ use crate::engine::StoreError;
 
 const DIR_MODE: u32 = 0o700;
 pub(super) const FILE_MODE: u32 = 0o600;
-/// Group and others may write.
+/// The group and others may write.
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
-/// All users may.
+/// All users may write.
 const ANYONE_WRITE: u32 = 0o002;
-/// Only a file's owner may rename or remove it.
+/// Only the owner of an entry may rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// Makes the file and the folders above it where they are missing, for this user only, and refuses what others
-/// could change: whoever can write to the file decides who holds a lock.
+/// Creates the file and its parent directories where they are missing, for this user only, and
+/// refuses what other users could change: a user that can write to the file decides which client
+/// holds a lock.
 ///
-/// Gives the file's own name, whatever it was called by, and whether it was made just now.
+/// Returns the file's real path, and whether it was created just now.
 pub(super) fn prepare_file(path: &Path) -> Result<(PathBuf, bool), StoreError> {
     let path = &resolve(path)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
@@ -39,7 +41,7 @@ pub(super) fn prepare_file(path: &Path) -> Result<(PathBuf, bool), StoreError> {
         return Err(unusable(path, why));
     }
     check_owner(path, &file)?;
-    // Where anybody may put files, somebody may have put these.
+    // In a directory where all users may create files, another user may have created these.
     for end in ["-wal", "-shm", "-journal"] {
         let path = with_suffix(path, end);
         if let Ok(file) = fs::symlink_metadata(&path) {
@@ -49,7 +51,8 @@ pub(super) fn prepare_file(path: &Path) -> Result<(PathBuf, bool), StoreError> {
     Ok((path.clone(), made))
 }
 
-/// Refuses a folder whose entries other users may replace. Of those further up the group is trusted.
+/// Refuses a directory whose entries other users may replace. For directories further up the group
+/// is trusted.
 fn check_parent_dir(folder: &Path, closest: bool) -> Result<(), StoreError> {
     let found = fs::metadata(folder).map_err(|error| from_io(folder, &error))?;
     let foreign = found.uid() != effective_uid() && found.uid() != ROOT;
@@ -66,14 +69,14 @@ fn check_parent_dir(folder: &Path, closest: bool) -> Result<(), StoreError> {
     Err(unusable(folder, why))
 }
 
-/// The file with this after its name.
+/// Returns the path of the file with this suffix.
 pub(super) fn with_suffix(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
 }
 
-/// Without links, so that what is looked at is what is used.
+/// Resolves links, so that the path that is checked is the one that is used.
 fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -90,10 +93,10 @@ fn resolve(path: &Path) -> Result<PathBuf, StoreError> {
     found.map_err(|error| from_io(path, &error))
 }
 
-/// Makes the file if it is missing; says whether it was.
+/// Creates the file if it is missing; reports whether it did.
 fn create_file(path: &Path) -> Result<bool, StoreError> {
-    // One at a time, and closed before anybody else goes on: closing a file ends all locks that this process has on
-    // it, SQLite's of another client too.
+    // One thread at a time, and the file is closed before the next one goes on: closing a file ends
+    // all locks that this process has on it, also those of SQLite in another client.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut options = OpenOptions::new();
@@ -108,7 +111,7 @@ fn create_file(path: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// Makes a folder if it is missing, and refuses one that is not ours alone.
+/// Creates a directory if it is missing, and refuses one that does not belong to this user alone.
 pub(super) fn prepare_dir(path: &Path) -> Result<(), StoreError> {
     create_dir(path)?;
     let folder = fs::symlink_metadata(path).map_err(|error| from_io(path, &error))?;
@@ -149,12 +152,13 @@ fn others_write(found: &Metadata) -> bool {
     found.mode() & GROUP_OR_OTHERS_WRITE != 0
 }
 
-/// Processes of several machines share neither a clock nor, often, locks on files.
+/// Refuses a network file system: processes of several machines share no clock and, often, no file
+/// locks.
 fn check_local(folder: &Path) -> Result<(), StoreError> {
     let Ok(system) = rustix::fs::statfs(folder) else {
         return Ok(());
     };
-    // The type is as wide as the machine likes; what tells file systems apart is 32 bits of it.
+    // The width of the type depends on the machine; 32 bits of it tell file systems apart.
     let kind = u32::try_from(system.f_type & 0xffff_ffff).unwrap_or_default();
     match network_file_system(kind) {
         Some(name) => {
@@ -167,7 +171,7 @@ fn check_local(folder: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The network file system with this number, if it is one.
+/// Returns the name of the network file system with this number, if it is one.
 fn network_file_system(kind: u32) -> Option<&'static str> {
     NETWORK
         .iter()
@@ -181,7 +185,7 @@ fn effective_uid() -> u32 {
 
 const ROOT: u32 = 0;
 
-/// As in `statfs(2)`.
+/// Numbers of network file systems, from `statfs(2)`.
 const NETWORK: [(u32, &str); 15] = [
     (0x0000_517b, "SMB"),
     (0x0000_564c, "NCP"),

@@ -1,9 +1,10 @@
-//! What happens to locks, written down while anybody watches.
+//! The journal of changes to locks, which is written only while a watch exists.
 //!
-//! A watch is listed like a waiter, at a channel of its own, and is rung like one. Each row is written in the transaction
-//! that changes who holds a lock, so none is missing and none too many. Readers leave no trace: only the newest rows are
-//! kept, a gap in the numbers shows a reader what it has missed, and all rows go with the last watch. A watch that was
-//! killed is taken off the list by the first client that rings for it in vain.
+//! A watch is registered like a waiter, at a channel of its own, and is notified like one. Each row
+//! is written in the transaction that changes the holders of a lock, so that no row is missing or
+//! superfluous. Readers leave no trace: only the newest rows are kept, a gap in the ids shows a
+//! reader that it has missed some, and all rows are removed with the last watch. A watch that was
+//! killed is unregistered by the first client that fails to notify it.
 
 use std::sync::Arc;
 
@@ -47,14 +48,14 @@ impl FeedSource for JournalSource {
 }
 
 impl SqliteStore {
-    /// Registers a watch; returns its channel, the ear that is rung, and the cursor to read from.
+    /// Registers a watch; returns its channel, its subscriber, and the cursor to read from.
     pub(super) fn monitor(&mut self) -> Result<(String, Arc<Subscriber>, i64), StoreError> {
         let channel = CHANNEL.to_owned();
         let (subscriber, newest_id) = self.subscribe_to(&channel, |rows| rows.newest_id())?;
         Ok((channel, subscriber, newest_id))
     }
 
-    /// What was written behind the cursor.
+    /// Returns the changes behind the cursor.
     fn read_journal(&self, cursor: i64, names: &NameFilter) -> Result<FeedBatch, StoreError> {
         let (listed, rows, newest_id) = self.read_only(|store, rows| {
             let listed = rows
@@ -64,7 +65,8 @@ impl SqliteStore {
             Ok((listed, rows.changes_after(cursor)?, rows.newest_id()?))
         })?;
         if !listed {
-            // Somebody could not ring for us and took us off the list. What is written now may not be all.
+            // Another client could not notify this one and has unregistered it. The journal may
+            // have lacked rows since then.
             let why = "taken off the list of those who watch";
             return Err(StoreError::new(StoreErrorKind::Unreachable, why));
         }
@@ -83,7 +85,7 @@ impl SqliteStore {
     }
 }
 
-/// Writes down what happened to holds under this key, if anybody watches.
+/// Writes changes to holds under this key to the journal, if a watch exists.
 pub(super) fn append(
     rows: &Rows<'_>,
     key: &str,
@@ -103,7 +105,7 @@ pub(super) fn append(
     for (owner, change) in changes {
         rows.insert_change(key, kind, owner, change, now)?;
     }
-    // Once, however many rows there are.
+    // One notification is enough, however many rows there are.
     if !notifications
         .released
         .iter()
@@ -115,7 +117,7 @@ pub(super) fn append(
 }
 
 impl Rows<'_> {
-    /// Removes all rows if nobody watches any more.
+    /// Removes all rows if no watch exists any more.
     pub(super) fn trim_journal(&self) -> Result<()> {
         let sql = "DELETE FROM journal
                    WHERE NOT EXISTS (SELECT 1 FROM listeners WHERE channel = ?1)";
@@ -142,7 +144,7 @@ impl Rows<'_> {
         self.execute("DELETE FROM journal WHERE id <= ?1", [oldest])
     }
 
-    /// The number of the newest row ever written, even if it is gone.
+    /// Returns the id of the newest row ever written, even if the row is gone.
     fn newest_id(&self) -> Result<i64> {
         let mut newest_id = self
             .0
@@ -151,7 +153,7 @@ impl Rows<'_> {
         Ok(newest_id.unwrap_or(0))
     }
 
-    /// The rows behind the cursor, with their numbers.
+    /// Returns the rows behind the cursor, with their ids.
     fn changes_after(&self, cursor: i64) -> Result<Vec<(i64, HoldChange)>> {
         let mut rows = self.0.prepare_cached(
             "SELECT id, name, owner, label, turn, kind FROM journal WHERE id > ?1 ORDER BY id",
@@ -170,7 +172,7 @@ impl Rows<'_> {
     }
 }
 
-/// A change as the file has it.
+/// Returns the name of a change in the file.
 const fn change_name(change: Change) -> &'static str {
     match change {
         Change::Expired => "expired",
@@ -182,7 +184,7 @@ const fn change_name(change: Change) -> &'static str {
     }
 }
 
-/// A kind of lock as the file has it.
+/// Returns the name of a kind of lock in the file.
 const fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Mutex => "plain",
@@ -197,7 +199,7 @@ const fn kind_name(kind: Kind) -> &'static str {
     }
 }
 
-/// One that a later version may know is not known here.
+/// Parses the name of a kind; `None` for a kind that only a later version knows.
 fn kind(word: &str) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| kind_name(*kind) == word)
 }

@@ -1,7 +1,7 @@
 //! Notices holders whose process has ended without releasing.
 //!
-//! The kernel then unlocks their file. Looking at an open file ten times a second costs next to nothing, and only
-//! waiters do it.
+//! The kernel then unlocks their lock file. Polling an open file ten times a second costs next to
+//! nothing, and only waiters do it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -15,10 +15,10 @@ use super::wake_socket::LocalSubscribers;
 use crate::engine::events::Events;
 use crate::engine::supervise::{Restarts, catch_panic};
 
-/// The pause between two looks at a holder that somebody waits for.
+/// The interval at which the lock files of holders with waiters are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Clients that hold something our waiters want.
+/// Clients that hold locks for which this client has waiters.
 #[derive(Debug, Default)]
 pub(super) struct Liveness {
     watched: Mutex<HashMap<String, WatchedClient>>,
@@ -33,7 +33,7 @@ struct WatchedClient {
 }
 
 impl Liveness {
-    /// Somebody at this channel waits for a client.
+    /// Watches a client for a waiter at this channel.
     pub(super) fn watch(&self, client_dir: &ClientDir, client: &str, channel: &str) {
         let mut watched = self.lock();
         if let Some(known) = watched.get_mut(client) {
@@ -50,7 +50,7 @@ impl Liveness {
         self.added.notify_one();
     }
 
-    /// Looks now and then, for as long as it is driven.
+    /// Polls the watched clients, for as long as the future is driven.
     pub(super) async fn run(self: Arc<Self>, subscribers: Arc<LocalSubscribers>, events: Events) {
         let mut restarts = Restarts::new("liveness", &events);
         while let Err(panicked) = catch_panic(self.poll_loop(&subscribers)).await {
@@ -59,7 +59,7 @@ impl Liveness {
         }
     }
 
-    /// Asleep while there is no holder to look at.
+    /// Polls while there are watched clients, and sleeps otherwise.
     #[expect(clippy::disallowed_methods, reason = "engines may wait")]
     async fn poll_loop(&self, subscribers: &LocalSubscribers) {
         loop {
@@ -73,7 +73,7 @@ impl Liveness {
         }
     }
 
-    /// The channels of waiters whose holder has gone.
+    /// Returns the channels of waiters whose holder has gone.
     fn poll(&self, subscribers: &LocalSubscribers) -> Vec<String> {
         let mut free = Vec::new();
         self.lock().retain(|_, watched| {

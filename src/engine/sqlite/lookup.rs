@@ -1,4 +1,5 @@
-//! Looks at a file from outside: what is held in it, its clients' labels, whether it is fit for locks.
+//! Administrative requests to a file: the locks that are held in it, its clients' labels, whether
+//! it is fit for locks.
 
 use std::time::Duration;
 
@@ -8,11 +9,11 @@ use crate::engine::name_filter::NameFilter;
 use crate::engine::probe::ProbeLock;
 use crate::engine::{Diagnostic, Page, StoreError};
 
-/// How many names are looked at in one step of a search.
+/// The number of names that one step of a scan examines.
 const PAGE_SIZE: u32 = 500;
 
 impl SqliteStore {
-    /// What is held under names that match, some at a time.
+    /// Returns a part of the locks that are held under names that match.
     pub(super) fn scan(&self, pattern: &str, from: u64) -> Result<Page, StoreError> {
         let names = NameFilter::new(&self.prefix, pattern);
         let from = i64::try_from(from).unwrap_or(i64::MAX);
@@ -33,7 +34,7 @@ impl SqliteStore {
         })
     }
 
-    /// Says what we call ourselves.
+    /// Sets the label of this client.
     pub(super) fn set_label(
         &mut self,
         label: Option<&str>,
@@ -44,7 +45,7 @@ impl SqliteStore {
         })
     }
 
-    /// What clients call themselves.
+    /// Returns the labels of clients.
     pub(super) fn labels(&self, clients: &[String]) -> Result<Vec<Option<String>>, StoreError> {
         self.read_only(|store, rows| {
             let now = store.clock.now();
@@ -55,7 +56,7 @@ impl SqliteStore {
         })
     }
 
-    /// What an operator should know.
+    /// Reports what an operator should know about the file.
     pub(super) fn diagnose(&mut self, probe: bool) -> Result<Vec<Diagnostic>, StoreError> {
         let mut diagnostics = diagnose::diagnose(&self.path, &self.db)?;
         if probe {

@@ -1,13 +1,13 @@
 //! Locks in one file, for all processes of this machine, without any server.
 //!
-//! | file                      | what it is for                                                          |
+//! | file                      | purpose                                                                 |
 //! |---------------------------|-------------------------------------------------------------------------|
 //! | `locks.db`, `-wal`, `-shm`| the states: load, the rules of `protocol/`, store, in one transaction   |
 //! | `locks.db-clients/UUID`   | locked (`flock`) while its client lives, so that others see it end      |
-//! | `locks.db-clients/UUID.bell` | a socket: whoever frees a lock rings at those who wait for it        |
+//! | `locks.db-clients/UUID.bell` | a socket: a client that frees a lock wakes the lock's waiters by it  |
 //!
-//! Times are the machine's since it started, and nothing is held over a restart. A bell that is not heard costs time
-//! and nothing else: every waiter asks again by itself.
+//! Times count from the machine's start, and no hold survives its restart. A lost wakeup costs time
+//! and nothing else: every waiter retries by itself.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -50,24 +50,24 @@ mod store;
 mod wake_socket;
 mod worker;
 
-/// Which file, and how.
+/// The file, and how a client uses it.
 #[derive(Clone, Debug)]
 pub struct SqliteSettings {
     /// The file.
     pub path: PathBuf,
-    /// Goes before every lock's name.
+    /// The prefix of every lock's name.
     pub prefix: Arc<str>,
-    /// Who uses it.
+    /// The client that uses the file.
     pub client: ClientId,
-    /// With what its holds end.
+    /// The event, apart from the end of their leases, that ends the client's holds.
     pub release_on: ReleaseOn,
     /// How long opening it may take.
     pub connect_timeout: Duration,
-    /// How long another process may have the file to itself before that is trouble.
+    /// How long another process may lock the whole file before that is an error.
     pub busy_timeout: Duration,
-    /// The clock that leases end by.
+    /// The clock of the leases.
     pub clock: BootClock,
-    /// Where background tasks emit their events.
+    /// The emitter for the events of background tasks.
     pub events: Events,
 }
 
@@ -78,16 +78,17 @@ pub struct Sqlite {
     subscribers: Arc<LocalSubscribers>,
     fork_detector: ForkDetector,
     namespace_id: String,
-    /// The task that looks whether holders are still there.
+    /// The task that polls whether holders are alive.
     liveness_task: AbortHandle,
 }
 
 impl Sqlite {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     ///
     /// # Errors
     ///
-    /// If it cannot be opened, is not ours, or is somewhere that locks do not work.
+    /// If it cannot be opened, is not this library's, or is on a file system where locks do not
+    /// work.
     #[expect(
         clippy::disallowed_methods,
         reason = "engines may wait and start tasks; this ends with the engine"
@@ -110,7 +111,7 @@ impl Sqlite {
         let worker = worker.unwrap_or_else(|_| Err(error::open_timed_out(&path, limit)))?;
         let liveness_task = background.spawn(liveness.run(subscribers.clone(), events));
         let liveness_task = liveness_task.abort_handle();
-        // All names of a file come to one.
+        // All names of one file resolve to the same path.
         let path = path.canonicalize().unwrap_or(path);
         Ok(Arc::new(Self {
             namespace_id: format!("sqlite:{}/{prefix}", path.display()),
@@ -122,7 +123,7 @@ impl Sqlite {
     }
 
     fn unsubscribe(&self, channel: String, gone: &Weak<Subscriber>) {
-        // Not a forked child's to see to.
+        // A subscription in a forked child is a copy; only the parent ends it.
         if !self.fork_detector.has_forked() && self.subscribers.remove(&channel, gone) {
             self.worker.spawn(Priority::Foreground, move |store| {
                 store.unsubscribe(&channel);
@@ -157,7 +158,7 @@ impl Engine for Sqlite {
 
     fn subscribe(self: Arc<Self>, channel: Channel) -> BoxFuture<Result<Subscription, StoreError>> {
         let engine = self.clone();
-        // Made on the worker: if the caller has gone, dropping the answer unregisters the listener.
+        // Created on the worker: if the caller has gone, dropping the reply unsubscribes.
         self.worker.run(Priority::Foreground, move |store| {
             let (channel, subscriber) = store.subscribe(&channel)?;
             let gone = Arc::downgrade(&subscriber);
@@ -169,7 +170,7 @@ impl Engine for Sqlite {
 
     fn monitor(self: Arc<Self>, pattern: String) -> BoxFuture<Result<ChangeFeed, StoreError>> {
         let engine = self.clone();
-        // Made on the worker, as in `listen`.
+        // Created on the worker, as in `subscribe`.
         self.worker.run(Priority::Foreground, move |store| {
             let (channel, subscriber, newest) = store.monitor()?;
             let gone = Arc::downgrade(&subscriber);
@@ -215,13 +216,14 @@ impl Engine for Sqlite {
 
     fn close(self: Arc<Self>) -> BoxFuture<()> {
         let (closed, has_closed) = oneshot::channel();
-        // Also if the caller does not wait for it, and behind all requests that came before.
+        // The worker closes the store even if the caller does not wait for it, and after all
+        // earlier requests.
         self.worker.spawn(Priority::Foreground, |store| {
             store.close();
             let _ = closed.send(());
         });
         Box::pin(async move {
-            // What is left behind is found by others, as after a crash.
+            // If this fails, other clients remove what is left behind, as after a crash.
             let _ = has_closed.await;
         })
     }

@@ -1,4 +1,4 @@
-//! Tells other clients what a transaction has changed, once it is done.
+//! Notifies other clients of the changes of a transaction, once it is committed.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -13,29 +13,29 @@ use super::liveness::Liveness;
 use super::wake_socket::{self, LocalSubscribers};
 use crate::engine::events::Events;
 
-/// What a transaction has changed for others.
+/// The effects of a transaction on other clients.
 #[derive(Debug, Default)]
 pub(super) struct Notifications {
-    /// Channels where something was freed, and the clients that listen there.
+    /// Channels where something was freed, with the clients that are registered there.
     pub(super) released: Vec<(String, Vec<String>)>,
-    /// Clients that have gone and of whom the tables hold nothing any more.
+    /// Clients that have gone and have no rows in the tables any more.
     pub(super) reaped: Vec<String>,
-    /// Clients holding a lock that a waiter was just refused, and the waiter's channel.
+    /// Clients that hold a lock that a waiter was just refused, with the waiter's channel.
     pub(super) busy: Vec<(String, String)>,
 }
 
-/// Carries the news to other clients.
+/// Delivers notifications to other clients.
 #[derive(Debug)]
 pub(super) struct Notifier {
     pub(super) client_dir: ClientDir,
     pub(super) subscribers: Arc<LocalSubscribers>,
     liveness: Arc<Liveness>,
     sender: UnixDatagram,
-    /// Ourselves.
+    /// The id of this client.
     client: Arc<str>,
     background: Handle,
     events: Events,
-    /// Hears our own bell.
+    /// The task that receives from this client's wake socket.
     receiver: Option<AbortHandle>,
 }
 
@@ -60,7 +60,7 @@ impl Notifier {
         })
     }
 
-    /// Sets up our bell. If that fails, our waiters ask again by themselves.
+    /// Binds this client's wake socket. If that fails, its waiters retry by themselves.
     #[expect(clippy::disallowed_methods, reason = "ends with the store")]
     pub(super) fn bind_socket(&mut self) {
         let address = self.client_dir.socket_path(&self.client);
@@ -84,14 +84,14 @@ impl Notifier {
         }
     }
 
-    /// Nobody here listens any more.
+    /// Stops receiving: no waiter of this client is left.
     pub(super) fn close_socket(&mut self) {
         if let Some(receiver) = self.receiver.take() {
             receiver.abort();
         }
     }
 
-    /// Tells everybody; returns the clients that have no bell any more.
+    /// Delivers all notifications; returns the clients that have no wake socket any more.
     pub(super) fn deliver(&self, notifications: Notifications) -> Vec<String> {
         for client in notifications.reaped {
             self.client_dir.remove_files(&client);

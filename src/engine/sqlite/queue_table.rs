@@ -1,4 +1,4 @@
-//! The line of those who wait for a fair lock, in a table: a row for each.
+//! The queue of a fair lock's waiters in a table, with a row for each waiter.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::rows::{Rows, nanos};
 use crate::protocol::store_queue::StoreQueue;
 use crate::protocol::{Channel, Moment, OwnerId};
 
-/// One lock's. What goes wrong is kept until it is asked for: the rules know of no files.
+/// One lock's queue. An error is kept until [`finish`](Self::finish): the rules know of no files.
 pub(super) struct QueueTable<'a> {
     rows: &'a Rows<'a>,
     name: &'a str,
@@ -24,7 +24,7 @@ impl<'a> QueueTable<'a> {
         }
     }
 
-    /// Whether all went well.
+    /// Returns the first error, if there was one.
     pub(super) fn finish(self) -> Result<()> {
         self.failed.map_or(Ok(()), Err)
     }
@@ -39,7 +39,7 @@ impl<'a> QueueTable<'a> {
 
 impl StoreQueue for QueueTable<'_> {
     fn first(&mut self) -> Option<(OwnerId, Moment)> {
-        // Once something has gone wrong nobody is there: whoever looks for the first comes to an end.
+        // After an error the queue counts as empty, so that a loop over its heads comes to an end.
         if self.failed.is_some() {
             return None;
         }
@@ -112,21 +112,21 @@ impl Rows<'_> {
         some.collect()
     }
 
-    /// The client of whoever is first in line.
+    /// Returns the client of the queue's head.
     pub(super) fn queue_head_client(&self, name: &str) -> Result<Option<String>> {
         let sql = "SELECT client FROM line WHERE name = ?1 ORDER BY id LIMIT 1";
         let mut first = self.0.prepare_cached(sql)?;
         first.query_row([name], |row| row.get(0)).optional()
     }
 
-    /// Where whoever is first in line listens.
+    /// Returns the channel of the queue's head.
     pub(super) fn queue_head_channel(&self, name: &str) -> Result<Option<Channel>> {
         let first = self.queue_head(name)?;
         let owner = first.and_then(|(owner, _)| owner.parse().ok());
         Ok(owner.map(|owner| Channel::Waiter(name.into(), owner)))
     }
 
-    /// The locks in whose lines a client stands.
+    /// Returns the locks in whose queues a client has a waiter.
     pub(super) fn queues_of(&self, client: &str) -> Result<Vec<String>> {
         let sql = "SELECT DISTINCT name FROM line WHERE client = ?1";
         let mut names = self.0.prepare_cached(sql)?;
@@ -134,7 +134,7 @@ impl Rows<'_> {
         names.collect()
     }
 
-    /// A client that has gone stands in no line.
+    /// Removes a client that has gone from all queues.
     pub(super) fn leave_queues(&self, client: &str) -> Result<()> {
         self.execute("DELETE FROM line WHERE client = ?1", [client])
     }

@@ -1,4 +1,4 @@
-//! What is done about clients that have gone.
+//! Cleans up after clients that have gone.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ use crate::protocol::{Channel, ClientId, Moment};
 /// How many clients that have only a label a new client examines.
 const LABEL_SAMPLE: u32 = 16;
 
-/// Whether a file of another boot or clock can be emptied: nothing in it can be valid any more.
+/// Checks that a file of another boot or clock can be emptied: nothing in it can be valid any more.
 ///
-/// That is so after a restart of the machine: it has ended every process, and its clock has begun anew. Without a restart
-/// it is not so, since a lease may outlive its process. A client that is alive and of another boot is on
-/// another machine.
+/// That is so after a restart of the machine: it has ended every process, and its clock has begun
+/// anew. Without a restart it is not so, since a lease may outlive its process. A client that is
+/// alive and of another boot is on another machine.
 pub(super) fn check_reset_allowed(
     path: &Path,
     client_dir: &ClientDir,
@@ -58,10 +58,11 @@ pub(super) fn check_reset_allowed(
 }
 
 impl SqliteStore {
-    /// Removes the rows of some clients that have gone and left nothing but a label, which is too old by now.
+    /// Removes the rows of some clients that have gone and left nothing but a label, which is too
+    /// old by now.
     ///
-    /// The row of a client that is alive stays, also if its holds do not end with it: a file is emptied after a restart
-    /// of the machine only if no client in the table is alive.
+    /// The row of a client that is alive stays, also if its holds do not end with it: a file is
+    /// emptied after a restart of the machine only if no client in the table is alive.
     pub(super) fn remove_unlabelled(&self, rows: &Rows<'_>) -> rusqlite::Result<()> {
         for client in rows.sample_unlabelled(self.clock.now(), LABEL_SAMPLE)? {
             let gone = self.notifier.client_dir.may_be_alive(&client);
@@ -72,7 +73,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Takes out those who are first in line and have gone.
+    /// Removes heads of the queue whose clients have gone.
     pub(super) fn reap_queue_heads(
         &self,
         rows: &Rows<'_>,
@@ -91,7 +92,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Takes out whatever a client has left that has gone.
+    /// Removes everything that a client has left that has gone.
     pub(super) fn reap(
         &self,
         rows: &Rows<'_>,
@@ -103,7 +104,8 @@ impl SqliteStore {
         let queues = rows.queues_of(&id)?;
         rows.leave_queues(&id)?;
         for name in queues {
-            // Perhaps somebody else is first now, or nobody has to wait for it any more.
+            // Another waiter may be the head now, or waiters for a semaphore need not wait behind
+            // this one any more.
             self.notify_queue_head(rows, &name, notifications)?;
             let channel = channel_name(&Channel::Semaphore(name.into()));
             let listeners = rows.listeners(&channel)?;
@@ -135,7 +137,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Tells whoever is first in line to ask again.
+    /// Notifies the queue's head to retry.
     fn notify_queue_head(
         &self,
         rows: &Rows<'_>,

@@ -1,4 +1,5 @@
-//! A file that was moved, removed or replaced while it was in use: others may use another by now.
+//! Detects a file that was moved, removed or replaced while it was in use: other clients may use
+//! another file by now.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,8 +10,8 @@ use super::file_checks;
 use crate::engine::StoreError;
 use crate::protocol::{Action, Reply, Request};
 
-/// Which files a file and those that SQLite keeps beside it are. Whoever removes one of them sends those who come later
-/// elsewhere.
+/// The identities of the file and of the files that SQLite keeps beside it. If one of them is
+/// removed, later clients open another one.
 pub(super) type FileIdentity = [Option<(u64, u64)>; 3];
 
 pub(super) fn file_identity(path: &Path) -> FileIdentity {
@@ -20,14 +21,14 @@ pub(super) fn file_identity(path: &Path) -> FileIdentity {
     })
 }
 
-/// What there is to say to a request then.
+/// Returns the reply to a request after the file was replaced.
 pub(super) fn reply(request: &Request, path: &Path) -> Result<Reply, StoreError> {
     match request.action {
-        // Whoever holds a lock in it holds nothing any more, and is to know.
+        // A holder of a lock in the old file holds nothing any more, and has to learn of it.
         Action::Transfer { .. } | Action::Release { .. } | Action::Renew { .. } => Ok(Reply::Gone),
         Action::ForceRelease => Ok(Reply::Forced(false)),
         Action::Inspect => Ok(Reply::Inspected(None)),
-        // It cannot come any more.
+        // The request to undo cannot arrive any more.
         Action::Undo { .. } => Ok(Reply::Tombstoned),
         Action::Acquire { .. } | Action::CounterOp { .. } | Action::SemaphoreOp(_) => {
             Err(error(path))

@@ -1,4 +1,4 @@
-//! What stands in the tables, row by row, within one transaction.
+//! The rows of the tables, read and written within one transaction.
 
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Params, Result, params};
@@ -7,10 +7,10 @@ use crate::engine::boot::Boot;
 use crate::protocol::state::State;
 use crate::protocol::{FencingToken, Moment};
 
-/// The tables, while nobody else can write to them.
+/// The tables within a transaction.
 pub(super) struct Rows<'a>(pub(super) &'a Connection);
 
-/// A state as it was read, so that only what has changed is written.
+/// A state with the text that it was read from, so that only a state that has changed is written.
 #[derive(Debug, Default)]
 pub(super) struct StoredState {
     pub(super) state: State,
@@ -20,7 +20,7 @@ pub(super) struct StoredState {
 type NamedState = (String, StoredState);
 
 impl Rows<'_> {
-    /// What is remembered under a name.
+    /// Returns the state under a name.
     pub(super) fn state(&self, name: &str) -> Result<StoredState> {
         let mut found = self
             .0
@@ -32,7 +32,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Remembers it, if it has changed; forgets it, if nothing is left.
+    /// Writes a state if it has changed, or deletes it if nothing is left of it.
     pub(super) fn save(&self, name: &str, mut read: StoredState, now: Moment) -> Result<()> {
         if read.state.is_empty(now) {
             if read.text.is_some() {
@@ -50,7 +50,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Some of what is remembered, from this row on, and where to go on.
+    /// Returns some states, from this row on, and where to go on.
     pub(super) fn page(&self, from: i64, most: u32) -> Result<(Vec<NamedState>, Option<i64>)> {
         let mut page = self.0.prepare_cached(
             "SELECT id, name, state FROM states WHERE id > ?1 ORDER BY id LIMIT ?2",
@@ -65,9 +65,9 @@ impl Rows<'_> {
         Ok((rows.collect(), next))
     }
 
-    /// What a client has a part in.
+    /// Returns the states that a client has a part in.
     pub(super) fn of_client(&self, client: &str) -> Result<Vec<NamedState>> {
-        // Looked for in the text: seldom, and there are never many.
+        // A search in the text of all states: it happens seldom, and there are never many.
         let mut all = self
             .0
             .prepare_cached("SELECT name, state FROM states WHERE instr(state, ?1) > 0")?;
@@ -77,13 +77,13 @@ impl Rows<'_> {
         rows.collect()
     }
 
-    /// A new client, whose holds end with it or not.
+    /// Adds a client; `bound` if its holds end with it.
     pub(super) fn add_client(&self, client: &str, bound: bool) -> Result<()> {
         let sql = "INSERT OR REPLACE INTO clients (client, bound, label_until) VALUES (?1, ?2, 0)";
         self.execute(sql, params![client, bound])
     }
 
-    /// Whether anything is known of a client.
+    /// Reports whether a client has a row.
     pub(super) fn has_client(&self, client: &str) -> Result<bool> {
         let mut known = self
             .0
@@ -91,7 +91,7 @@ impl Rows<'_> {
         known.exists([client])
     }
 
-    /// Whether a client's holds end with it.
+    /// Reports whether a client's holds end with it.
     pub(super) fn is_bound(&self, client: &str) -> Result<bool> {
         let mut bound = self
             .0
@@ -100,7 +100,7 @@ impl Rows<'_> {
         Ok(bound.unwrap_or(false))
     }
 
-    /// Some clients whose holds end with them, others each time.
+    /// Returns some clients whose holds end with them, others each time.
     pub(super) fn sample_clients(&self, most: u32) -> Result<Vec<String>> {
         let mut some = self
             .0
@@ -109,20 +109,20 @@ impl Rows<'_> {
         some.collect()
     }
 
-    /// Nothing is known of a client any more.
+    /// Removes a client and its registrations.
     pub(super) fn remove_client(&self, client: &str) -> Result<()> {
         self.execute("DELETE FROM clients WHERE client = ?1", [client])?;
         self.remove_listeners_of(client)
     }
 
-    /// What a client calls itself until then.
+    /// Sets the label of a client until then.
     pub(super) fn set_label(&self, client: &str, label: Option<&str>, until: Moment) -> Result<()> {
         let sql = "INSERT INTO clients (client, bound, label, label_until) VALUES (?1, 0, ?2, ?3)
                    ON CONFLICT (client) DO UPDATE SET label = ?2, label_until = ?3";
         self.execute(sql, params![client, label, nanos(until)])
     }
 
-    /// What a client calls itself.
+    /// Returns the label of a client.
     pub(super) fn label_of(&self, client: &str, now: Moment) -> Result<Option<String>> {
         let mut label = self.0.prepare_cached(
             "SELECT label FROM clients WHERE client = ?1 AND (bound OR label_until > ?2)",
@@ -131,7 +131,8 @@ impl Rows<'_> {
         Ok(label.optional()?.flatten())
     }
 
-    /// Some clients whose holds do not end with them and whose label is too old, others each time.
+    /// Returns some clients whose holds do not end with them and whose label is too old, others
+    /// each time.
     pub(super) fn sample_unlabelled(&self, now: Moment, most: u32) -> Result<Vec<String>> {
         let mut some = self.0.prepare_cached(
             "SELECT client FROM clients WHERE NOT bound AND label_until <= ?1 ORDER BY random() LIMIT ?2",
@@ -140,14 +141,14 @@ impl Rows<'_> {
         some.collect()
     }
 
-    /// All clients that have entered and are not known to have gone.
+    /// Returns all clients that have registered and are not known to have gone.
     pub(super) fn all_clients(&self) -> Result<Vec<String>> {
         let mut all = self.0.prepare_cached("SELECT client FROM clients")?;
         let all = all.query_map([], |row| row.get(0))?;
         all.collect()
     }
 
-    /// Who listens at a channel.
+    /// Returns the clients that are registered at a channel.
     pub(super) fn listeners(&self, channel: &str) -> Result<Vec<String>> {
         let mut all = self
             .0
@@ -156,26 +157,26 @@ impl Rows<'_> {
         all.collect()
     }
 
-    /// A client listens at a channel.
+    /// Registers a client at a channel.
     pub(super) fn add_listener(&self, channel: &str, client: &str) -> Result<()> {
         let sql = "INSERT OR IGNORE INTO listeners (channel, client) VALUES (?1, ?2)";
         self.execute(sql, [channel, client])
     }
 
-    /// It does so no longer.
+    /// Removes a client's registration at a channel.
     pub(super) fn remove_listener(&self, channel: &str, client: &str) -> Result<()> {
         let sql = "DELETE FROM listeners WHERE channel = ?1 AND client = ?2";
         self.execute(sql, [channel, client])?;
         self.trim_journal()
     }
 
-    /// It has no bell.
+    /// Removes all registrations of a client, since it has no wake socket.
     pub(super) fn remove_listeners_of(&self, client: &str) -> Result<()> {
         self.execute("DELETE FROM listeners WHERE client = ?1", [client])?;
         self.trim_journal()
     }
 
-    /// Which start of the machine all this is of.
+    /// Returns the boot of the machine that the rows belong to.
     pub(super) fn boot(&self) -> Result<Option<Boot>> {
         let sql = "SELECT boot, clock FROM machine";
         let boot = self.0.query_row(sql, [], |row| {
@@ -185,21 +186,21 @@ impl Rows<'_> {
         boot.optional()
     }
 
-    /// The greatest token that was ever given here.
+    /// Returns the greatest token that was ever granted from this file.
     pub(super) fn last_token(&self) -> Result<Option<FencingToken>> {
         let mut last = self.0.prepare_cached("SELECT last FROM tokens")?;
         let last: Option<i64> = last.query_row([], |row| row.get(0)).optional()?;
         Ok(last.map(|last| FencingToken::new(last.unsigned_abs())))
     }
 
-    /// This token was given.
+    /// Records that this token was granted.
     pub(super) fn save_token(&self, token: FencingToken) -> Result<()> {
         let sql = "INSERT INTO tokens (id, last) VALUES (1, ?1)
                    ON CONFLICT (id) DO UPDATE SET last = max(last, excluded.last)";
         self.execute(sql, [i64::from(token)])
     }
 
-    /// Begins anew: nothing is held, nobody is there. Tokens go on.
+    /// Empties the file: no lock is held, no client is registered. Tokens go on.
     pub(super) fn reset(&self, boot: &Boot) -> Result<()> {
         for table in [
             "states",

@@ -1,4 +1,4 @@
-//! The tables, from nothing or from an older version of ours.
+//! The tables: created from nothing, or migrated from an older version.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use super::error::{from_sqlite, unusable};
 use crate::engine::StoreError;
 
-/// Tells our files from others': "dlck".
+/// Tells this library's files from others: "dlck".
 const APPLICATION_ID: i64 = 0x646c_636b;
 
-/// What makes each version out of the one before. Never changed, only added to.
+/// The migrations, each from the version before. They are never changed, only added to.
 const MIGRATIONS: [&str; 6] = [
     "
     CREATE TABLE machine (boot TEXT NOT NULL);
@@ -24,22 +24,23 @@ const MIGRATIONS: [&str; 6] = [
         channel TEXT NOT NULL, client TEXT NOT NULL, PRIMARY KEY (channel, client)
     ) WITHOUT ROWID;
 ",
-    // Numbers that are never used twice: a reader sees by them what it has missed.
+    // The ids are never used twice: a gap in them shows a reader that it has missed rows.
     "
     CREATE TABLE journal (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT NOT NULL, owner TEXT NOT NULL, label TEXT, turn TEXT NOT NULL
     );
 ",
-    // What is held says of which kind it is.
+    // The held part of a state names its form.
     "
     UPDATE states SET state = json_remove(
         json_set(state, '$.held', json_object('mutex', json_extract(state, '$.mutex'))), '$.mutex'
     )
     WHERE json_extract(state, '$.mutex') IS NOT NULL;
 ",
-    // One counter for all locks, and a hold may say which grant it was; a row for each who waits for a fair lock, in the
-    // order in which they came; states of read/write locks; what happened, to which kind of lock.
+    // One token counter for all locks, and a hold may carry the token of its grant; a row for each
+    // waiter for a fair lock, in the order of arrival; states of read/write locks; the kind of lock
+    // in the journal.
     "
     CREATE TABLE tokens (id INTEGER PRIMARY KEY CHECK (id = 1), last INTEGER NOT NULL);
     CREATE TABLE line (
@@ -51,9 +52,10 @@ const MIGRATIONS: [&str; 6] = [
     CREATE INDEX line_by_client ON line (client);
     ALTER TABLE journal ADD COLUMN kind TEXT;
 ",
-    // States of semaphores and latches, and what clients have done to numbers that are nobody's.
+    // States of semaphores and latches, and the outcomes of clients' changes to ownerless counters.
     "",
-    // The boot and its clock apart, which were one text; the first time namespace of a machine has no offset.
+    // The boot and its clock in columns of their own, which were one text; the first time namespace
+    // of a machine has no offset.
     "
     ALTER TABLE machine ADD COLUMN clock TEXT NOT NULL DEFAULT 'boottime 0 0';
     UPDATE machine SET
@@ -65,34 +67,35 @@ const MIGRATIONS: [&str; 6] = [
 ",
 ];
 
-/// The version they lead to.
+/// The version that the migrations lead to.
 const CURRENT_VERSION: i64 = 6;
 
-/// How long to wait between two tries at a file that another process has to itself.
+/// Bounds of the pause between two attempts at a file that another process has locked.
 const MIN_BACKOFF: Duration = Duration::from_micros(200);
 const MAX_BACKOFF: Duration = Duration::from_millis(4);
 
-/// Opens a file and brings it up to date.
+/// Opens a file and migrates it to the current version.
 ///
-/// An empty file is refused if it `was_made` before: it has lost what was in it.
+/// An empty file is refused if it `was_made` before: it has lost its contents.
 pub(super) fn open(
     path: &Path,
     busy_timeout: Duration,
     was_made: impl Fn() -> bool,
 ) -> Result<Connection, StoreError> {
     let failed = |error: rusqlite::Error| from_sqlite(path, &error);
-    // Not made here: that is done with care elsewhere. No mutex: one thread has it.
+    // The file is not created here, because that needs care and is done elsewhere. SQLite's mutex
+    // is off, because one thread owns the connection.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut db = Connection::open_with_flags(path, flags).map_err(failed)?;
     db.busy_handler(Some(busy_handler(busy_timeout)))
         .map_err(failed)?;
-    // A process that ends would wait for the disk twice.
+    // A checkpoint at the end would make a process wait for the disk twice.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
         .map_err(failed)?;
     let (application, version, empty) = read_header(&db).map_err(failed)?;
     if application == 0 && version == 0 && empty {
         if was_made() {
-            // Somebody may have removed it, and somebody else be making it anew.
+            // A process may have removed it, and another one be creating it anew.
             pause();
             if was_made() {
                 let why = "it was emptied, and what was held in it is forgotten; remove it and the folder beside it to begin anew";
@@ -104,13 +107,13 @@ pub(super) fn open(
         let why = "it is a database of another program; choose another file with sqlite:PATH";
         return Err(unusable(path, why));
     }
-    // What is committed survives the process at once, the machine after the next checkpoint: nothing is held over
-    // a restart.
+    // A commit survives the end of the process at once, and that of the machine after the next
+    // checkpoint: no hold survives a restart of the machine anyway.
     db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 500; PRAGMA journal_size_limit = 1048576")
         .map_err(failed)?;
     if version < CURRENT_VERSION {
         migrate(&mut db, &MIGRATIONS).map_err(failed)?;
-        // From now on an empty file is one that was emptied, whatever becomes of the log beside it.
+        // From now on an empty file is one that was emptied, whatever happens to the log beside it.
         db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)")
             .map_err(failed)?;
     }
@@ -118,7 +121,7 @@ pub(super) fn open(
     Ok(db)
 }
 
-/// Refuses a file that a newer version has written to: it may mean more than we can read.
+/// Refuses a file that a newer version has written to: it may mean more than this version can read.
 pub(super) fn check_version(db: &Connection, path: &Path) -> Result<(), StoreError> {
     let version = number(db, "PRAGMA user_version").map_err(|error| from_sqlite(path, &error))?;
     if version > CURRENT_VERSION {
@@ -130,8 +133,8 @@ pub(super) fn check_version(db: &Connection, path: &Path) -> Result<(), StoreErr
     Ok(())
 }
 
-/// Whose it is, of which version, and whether nothing is in it: all at one moment, since others may just be
-/// making it.
+/// Reads the application, the version, and whether the file is empty: all at one moment, since
+/// another process may just be creating it.
 fn read_header(db: &Connection) -> rusqlite::Result<(i64, i64, bool)> {
     let moment = db.unchecked_transaction()?;
     let empty = "SELECT count(*) = 0 FROM sqlite_schema";
@@ -140,27 +143,28 @@ fn read_header(db: &Connection) -> rusqlite::Result<(i64, i64, bool)> {
     Ok((application, version, empty))
 }
 
-/// Makes an empty file ours. Several processes may be at it.
+/// Initializes an empty file. Several processes may do so at once.
 fn create(db: &Connection, busy_timeout: Duration) -> rusqlite::Result<()> {
     let mut waits = busy_handler(busy_timeout);
     let mut tries = 0;
     loop {
-        // Small pages: a lock is a line of text, and whoever opens the file reads what was written last.
+        // Small pages: a lock is a line of text, and every process that opens the file reads what
+        // was written last.
         let made = db.execute_batch("PRAGMA page_size = 1024; PRAGMA journal_mode = WAL");
         match made {
-            // SQLite itself does not wait for this one.
+            // SQLite itself does not wait for this lock.
             Err(error) if is_busy(&error) && waits(tries) => tries += 1,
             other => return other,
         }
     }
 }
 
-/// Takes the steps that are missing, all or none.
+/// Runs the migrations that are missing, all or none.
 fn migrate(db: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
     let all = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (_, version) = read_version(&all)?;
     let done = usize::try_from(version).unwrap_or(usize::MAX);
-    // Somebody else may have been quicker.
+    // Another process may have been quicker.
     for step in steps.iter().skip(done) {
         all.execute_batch(step)?;
     }
@@ -175,13 +179,13 @@ fn migrate(db: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
     all.commit()
 }
 
-/// Whose it is, and of which version.
+/// Reads the application and the version.
 fn read_version(db: &Connection) -> rusqlite::Result<(i64, i64)> {
     let application = number(db, "PRAGMA application_id")?;
     Ok((application, number(db, "PRAGMA user_version")?))
 }
 
-/// Prepared once: one of them is asked for in every transaction.
+/// Runs a query for one number. It is prepared once, because every transaction needs one.
 fn number(db: &Connection, sql: &str) -> rusqlite::Result<i64> {
     db.prepare_cached(sql)?.query_row([], |row| row.get(0))
 }
@@ -193,13 +197,14 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Long enough for somebody to say that a file is new.
+/// Sleeps long enough for another process to record that a file is new.
 #[expect(clippy::disallowed_methods, reason = "a thread of the engine's own")]
 fn pause() {
     std::thread::sleep(Duration::from_millis(100));
 }
 
-/// Sleeps between tries, a little longer each time, until patience is over.
+/// Returns a busy handler that sleeps between attempts, a little longer each time, until
+/// `busy_timeout` is over.
 #[expect(clippy::disallowed_methods, reason = "a thread of the engine's own")]
 fn busy_handler(busy_timeout: Duration) -> impl FnMut(i32) -> bool + Send + 'static {
     let mut begun = Instant::now();
@@ -208,7 +213,7 @@ fn busy_handler(busy_timeout: Duration) -> impl FnMut(i32) -> bool + Send + 'sta
             begun = Instant::now();
         }
         let longer = MIN_BACKOFF * u32::try_from(tries).unwrap_or(0).saturating_add(1);
-        // Not all in step: the clock's last digits differ from process to process.
+        // Jitter: the clock's last digits differ from process to process.
         let odd = Duration::from_nanos(u64::from(begun.elapsed().subsec_nanos() % 200_000));
         std::thread::sleep(longer.min(MAX_BACKOFF) + odd);
         begun.elapsed() < busy_timeout

@@ -1,4 +1,4 @@
-//! The file and all that is done with it, on one thread.
+//! The open file and all operations on it, which run on one thread.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,10 +26,11 @@ use crate::protocol::release_on::ReleaseOn;
 use crate::protocol::state::ApplyContext;
 use crate::protocol::{Action, Channel, ClientId, Reply, Request};
 
-/// A ttl that is longer is what is left of [`NO_EXPIRY`](crate::protocol::lease::ENDLESS): the hold ends with its process.
+/// A longer ttl is the rest of [`NO_EXPIRY`](crate::protocol::lease::NO_EXPIRY): the hold ends with
+/// its process.
 const UNBOUNDED_TTL: Duration = Duration::from_secs(200 * 365 * 24 * 60 * 60);
 
-/// How many other clients a new one looks at: those that were killed leave files and rows behind.
+/// How many other clients a new client examines: killed ones leave files and rows behind.
 const REAP_SAMPLE: u32 = 16;
 
 /// An open file.
@@ -37,24 +38,24 @@ const REAP_SAMPLE: u32 = 16;
 pub(super) struct SqliteStore {
     pub(super) db: Connection,
     pub(super) path: PathBuf,
-    /// Which files were opened, in case others take their place.
+    /// The identities of the files that were opened, in case others take their place.
     identity: FileIdentity,
     pub(super) notifier: Notifier,
-    /// Others see us alive as long as it is open.
+    /// The client's lock file: other clients see this one alive as long as it is open.
     liveness_lock: Option<fs::File>,
-    /// Whether our holds end when we do.
+    /// Whether this client's holds end with it.
     bound: bool,
     pub(super) id: ClientId,
     pub(super) client: Arc<str>,
     pub(super) prefix: Arc<str>,
     pub(super) clock: BootClock,
-    /// Clients without a bell, still to be removed from the lists of listeners.
+    /// Clients without a wake socket, whose registrations are still to be removed.
     unreachable_clients: Vec<String>,
     closed: bool,
 }
 
 impl SqliteStore {
-    /// Opens the file, or makes it, and enters.
+    /// Opens the file, or creates it, and registers the client.
     pub(super) fn open(
         settings: SqliteSettings,
         subscribers: Arc<LocalSubscribers>,
@@ -63,19 +64,20 @@ impl SqliteStore {
     ) -> Result<Self, StoreError> {
         let SqliteSettings { path, prefix, .. } = settings;
         fork_check::refuse_forked_child(&path)?;
-        // The file's real path, so that all its users share one folder.
+        // The file's real path, so that all its clients share one directory.
         let (path, made) = file_checks::prepare_file(&path)?;
         let client_dir = ClientDir::for_file(&path)?;
         if made {
             client_dir.remove_created_marker();
         }
-        // Asked before the file is looked at: others may just be making it.
+        // Read before the file is examined: another process may just be creating it.
         let created_before = client_dir.has_created_marker();
         let db = schema::open(&path, settings.busy_timeout, || {
             created_before && client_dir.has_created_marker()
         });
         let db = db.inspect_err(|failure| {
-            // Not if the file is only busy: somebody else may just be entering the folder.
+            // The directory stays if the file is only busy: another client may just be registering
+            // in it.
             if failure.kind == StoreErrorKind::Unusable {
                 client_dir.remove_if_created();
             }
@@ -85,7 +87,7 @@ impl SqliteStore {
         }
         let id = settings.client;
         let client: Arc<str> = id.to_string().into();
-        // Before our row is in the tables.
+        // The lock file has to exist before this client's row is in the tables.
         let liveness_lock = client_dir.create_lock_file(&client, settings.release_on)?;
         let notifier = Notifier::new(
             client_dir,
@@ -114,12 +116,12 @@ impl SqliteStore {
             store.notifier.client_dir.remove_files(&store.client);
             return Err(failure);
         }
-        // SQLite has made them all by now.
+        // SQLite has created all files by now.
         store.identity = file_identity(&store.path);
         Ok(store)
     }
 
-    /// Carries out one request.
+    /// Executes one request.
     pub(super) fn call(&mut self, request: &Request) -> Result<Reply, StoreError> {
         if self.was_replaced() {
             return replaced::reply(request, &self.path);
@@ -127,7 +129,7 @@ impl SqliteStore {
         self.transact(|store, rows, notifications| store.apply(rows, request, notifications))?
     }
 
-    /// Carries out several, all in one transaction.
+    /// Executes several requests, all in one transaction.
     pub(super) fn call_all(&mut self, requests: &[Request]) -> Vec<Result<Reply, StoreError>> {
         if self.was_replaced() {
             return requests
@@ -147,7 +149,8 @@ impl SqliteStore {
         }
     }
 
-    /// Registers us at a channel; returns the ear that hears of releases there.
+    /// Registers this client at a channel; returns the channel's name and the subscriber that is
+    /// notified of releases.
     pub(super) fn subscribe(
         &mut self,
         channel: &Channel,
@@ -157,14 +160,16 @@ impl SqliteStore {
         Ok((channel, subscriber))
     }
 
-    /// The same by the channel's name; also reads from the tables in the same transaction.
+    /// Registers this client at a channel by its name; also reads from the tables in the same
+    /// transaction.
     pub(super) fn subscribe_to<T>(
         &mut self,
         channel: &str,
         read: impl FnOnce(&Rows<'_>) -> rusqlite::Result<T>,
     ) -> Result<(Arc<Subscriber>, T), StoreError> {
         self.notifier.bind_socket();
-        // First, so that we hear a bell rung as soon as the row is there.
+        // The subscriber is added first, so that it receives a wakeup that is sent as soon as the
+        // row exists.
         let subscriber = self.notifier.subscribers.add(channel);
         let listed = self.transact(|store, rows, _| {
             rows.add_listener(channel, &store.client)?;
@@ -181,16 +186,17 @@ impl SqliteStore {
         }
     }
 
-    /// Nobody here listens there any more, unless somebody has begun to since.
+    /// Removes this client's registration at a channel, unless it has a subscriber there again.
     pub(super) fn unsubscribe(&mut self, channel: &str) {
         if self.notifier.subscribers.has_subscribers(channel) {
             return;
         }
-        // If this fails, our bell is rung without need.
+        // If this fails, other clients wake this one without need.
         let _ = self.transact(|store, rows, _| rows.remove_listener(channel, &store.client));
     }
 
-    /// Leaves. Others find what is still held, because they see that we have gone.
+    /// Leaves the file. Other clients find what is still held, because they see that this client
+    /// has gone.
     pub(super) fn close(&mut self) {
         if std::mem::replace(&mut self.closed, true) {
             return;
@@ -208,7 +214,7 @@ impl SqliteStore {
                     nothing_left = false;
                     continue;
                 }
-                // What we have undone cannot come any more.
+                // A request that this client has undone cannot arrive any more.
                 read.state.remove_client(store.id);
                 rows.save(&name, read, now)?;
             }
@@ -222,17 +228,19 @@ impl SqliteStore {
             self.notifier.client_dir.remove_files(&self.client);
         }
         if !self.bound && nothing_left != Ok(true) {
-            // What is held now is to outlive this process: not only in a file that looks as if it could be removed.
+            // The current holds are to outlive this process: a checkpoint writes them to the main
+            // file, since the log beside it looks as if it could be removed.
             let _ = self.db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)");
         }
-        // Last: from now on we have gone.
+        // The lock file is closed last: from then on this client has gone.
         drop(liveness_lock);
     }
 
-    /// Begins anew after a restart of the machine, enters, and sees to some that were killed.
+    /// Empties the file after a restart of the machine, registers the client, and cleans up after
+    /// some that were killed.
     fn register(&mut self) -> Result<(), StoreError> {
         let here = Boot::current().map_err(|error| from_io(&self.path, &error))?;
-        // Before anybody has to wait for us.
+        // Listed before the transaction, during which other clients wait.
         let old = self.notifier.client_dir.stale_clients(REAP_SAMPLE);
         let path = self.path.clone();
         self.transact(|store, rows, notifications| {
@@ -265,7 +273,7 @@ impl SqliteStore {
         })?
     }
 
-    /// One request, by the rules.
+    /// Executes one request by the rules.
     pub(super) fn apply(
         &self,
         rows: &Rows<'_>,
@@ -352,7 +360,7 @@ impl SqliteStore {
         Ok(reply.map_err(StoreError::from))
     }
 
-    /// One transaction, and what follows from it.
+    /// Runs one transaction and delivers its notifications.
     pub(super) fn transact<T>(
         &mut self,
         work: impl FnOnce(&Self, &Rows<'_>, &mut Notifications) -> rusqlite::Result<T>,
@@ -366,12 +374,13 @@ impl SqliteStore {
             work(store, rows, &mut notifications)
         });
         let done = done?;
-        // They were killed; who is there and has lost its bell asks by itself.
+        // These clients were killed; a client that is alive and has lost its wake socket retries by
+        // itself.
         self.unreachable_clients = self.notifier.deliver(notifications);
         Ok(done)
     }
 
-    /// A look that changes nothing, and keeps nobody from writing.
+    /// Runs a transaction that only reads and does not block writers.
     pub(super) fn read_only<T>(
         &self,
         work: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
@@ -388,17 +397,19 @@ impl SqliteStore {
         work: impl FnOnce(&Self, &Rows<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let failed = |error: rusqlite::Error| from_sqlite(&self.path, &error);
-        // Begun and ended by hand, because the rest of the store is needed meanwhile.
+        // Not `Connection::transaction`, which borrows the connection mutably: the rest of the
+        // store is needed meanwhile.
         let transaction =
             rusqlite::Transaction::new_unchecked(&self.db, behavior).map_err(failed)?;
-        // Others may be newer than we are, and have brought the file up to date meanwhile.
+        // Another client may be of a newer version, and have migrated the file meanwhile.
         schema::check_version(&transaction, &self.path)?;
         let done = work(self, &Rows(&transaction)).map_err(failed)?;
         transaction.commit().map_err(failed)?;
         Ok(done)
     }
 
-    /// Whether somebody has moved, removed or replaced the file: others may use another by now.
+    /// Reports whether the file was moved, removed or replaced: other clients may use another file
+    /// by now.
     pub(super) fn was_replaced(&self) -> bool {
         file_identity(&self.path) != self.identity
     }
@@ -412,7 +423,7 @@ impl SqliteStore {
     }
 }
 
-/// A channel as it stands in the tables and is rung.
+/// Returns the name of a channel in the tables and in wakeups.
 pub(super) fn channel_name(channel: &Channel) -> String {
     match channel {
         Channel::Lock(name) => format!("lock:{name}"),

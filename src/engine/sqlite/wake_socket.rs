@@ -1,7 +1,7 @@
-//! Bells: a client that frees a lock rings at the processes that wait for it.
+//! Wake sockets: a client that frees a lock sends a datagram to the processes that wait for it.
 //!
-//! A datagram says which channel. A socket keeps only a few, so a client that finds many at once may have missed some,
-//! and tells all its listeners.
+//! The datagram names the channel. A socket keeps only a few datagrams, so a client that receives
+//! many at once may have missed some, and notifies all its subscribers.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -12,33 +12,33 @@ use crate::engine::events::Events;
 use crate::engine::supervise::{Restarts, catch_panic};
 use crate::engine::{Subscriber, subscriber_map};
 
-/// Those in this client who listen, by channel.
+/// The subscribers of this client, by channel.
 #[derive(Debug, Default)]
 pub(super) struct LocalSubscribers(Mutex<subscriber_map::SubscriberMap<String>>);
 
 impl LocalSubscribers {
-    /// Another ear at this channel.
+    /// Adds a subscriber to this channel.
     pub(super) fn add(&self, channel: &str) -> Arc<Subscriber> {
         self.lock().add(channel.to_owned())
     }
 
-    /// Takes one away; says whether it was the channel's last.
+    /// Removes a subscriber; reports whether it was the channel's last.
     pub(super) fn remove(&self, channel: &str, subscriber: &Weak<Subscriber>) -> bool {
         self.lock().remove(channel, subscriber)
     }
 
-    /// Whether anybody listens there.
+    /// Reports whether a channel has subscribers.
     pub(super) fn has_subscribers(&self, channel: &str) -> bool {
         !self.lock().of_channel(channel).is_empty()
     }
 
-    /// Tells those at a channel, given its name or as much of it as is sent.
+    /// Notifies a channel's subscribers, given the channel's name or as much of it as is sent.
     pub(super) fn notify(&self, channel: &[u8]) {
         let channel = &channel[..channel.len().min(MAX_DATAGRAM)];
         self.notify_matching(|name| truncated(name) == channel);
     }
 
-    /// Tells everybody.
+    /// Notifies all subscribers.
     pub(super) fn notify_all(&self) {
         self.notify_matching(|_| true);
     }
@@ -59,23 +59,23 @@ impl LocalSubscribers {
     }
 }
 
-/// Makes a bell at this address.
+/// Binds a wake socket to this address.
 pub(super) fn bind(address: &Path) -> io::Result<UnixDatagram> {
-    // A leftover of our own, if any: no other client has this name.
+    // This removes only this client's own leftover: no other client has this name.
     let _ = std::fs::remove_file(address);
     let socket = UnixDatagram::bind(address)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-/// What rings bells.
+/// Creates the socket that sends wakeups.
 pub(super) fn unbound_sender() -> io::Result<UnixDatagram> {
     let sender = UnixDatagram::unbound()?;
     sender.set_nonblocking(true)?;
     Ok(sender)
 }
 
-/// Rings; says whether anybody has a bell there.
+/// Sends a wakeup; reports whether a socket is bound to the address.
 pub(super) fn send_wakeup(sender: &UnixDatagram, address: &Path, channel: &str) -> bool {
     let mut sent = sender.send_to(truncated(channel), address);
     if sent
@@ -83,7 +83,8 @@ pub(super) fn send_wakeup(sender: &UnixDatagram, address: &Path, channel: &str) 
         .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
         && let Ok(another) = self::unbound_sender()
     {
-        // Datagrams that stopped processes have not read count against the socket that sent them: use a new one.
+        // Datagrams that stopped processes have not read count against the socket that sent them:
+        // use a new one.
         sent = another.send_to(truncated(channel), address);
     }
     match sent {
@@ -95,7 +96,7 @@ pub(super) fn send_wakeup(sender: &UnixDatagram, address: &Path, channel: &str) 
     }
 }
 
-/// Passes on what is rung, for as long as it is driven.
+/// Passes received wakeups on, for as long as the future is driven.
 pub(super) async fn receive(
     socket: UnixDatagram,
     subscribers: Arc<LocalSubscribers>,
@@ -125,20 +126,21 @@ async fn receive_loop(socket: &tokio::net::UnixDatagram, subscribers: &LocalSubs
     }
 }
 
-/// As much of a channel's name as is sent.
+/// Returns as much of a channel's name as is sent.
 fn truncated(channel: &str) -> &[u8] {
     let name = channel.as_bytes();
     &name[..name.len().min(MAX_DATAGRAM)]
 }
 
-/// How many datagrams a socket keeps.
+/// Returns how many datagrams a socket keeps.
 fn longest_queue() -> usize {
     let setting = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen");
     let length = setting.ok().and_then(|text| text.trim().parse().ok());
     length.unwrap_or(1).max(1)
 }
 
-/// In bytes. Two channels whose names begin alike for this long are both told.
+/// The maximum length of a datagram in bytes. If two channels' names are equal up to this length,
+/// both are notified.
 const MAX_DATAGRAM: usize = 512;
-/// If this many come at once, some may have been lost.
+/// If this many datagrams arrive at once, some may have been lost.
 const LIKELY_OVERFLOW: usize = 8;

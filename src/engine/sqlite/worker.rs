@@ -1,4 +1,5 @@
-//! The thread that has the file: SQLite waits for disks and for other processes, which no runtime should.
+//! The thread that owns the file: SQLite waits for disks and for other processes, and no runtime
+//! should.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -12,7 +13,7 @@ use crate::engine::supervise::catch_panic_sync;
 use crate::engine::waker_executor::protect_this_thread;
 use crate::engine::{BoxFuture, StoreError, StoreErrorKind};
 
-/// A thread with a [`SqliteStore`]. It ends when this is dropped and what was asked is done.
+/// A thread with a [`SqliteStore`]. It ends when this is dropped and all jobs are done.
 #[derive(Debug)]
 pub(super) struct FileWorker {
     jobs: Option<mpsc::Sender<(Priority, FileJob)>>,
@@ -21,18 +22,19 @@ pub(super) struct FileWorker {
 
 type FileJob = Box<dyn FnOnce(&mut SqliteStore) + Send>;
 
-/// Which of two queues a request waits in.
+/// The queue in which a request waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Priority {
-    /// Renewals and cleanup. They go first: behind a crowd of callers a renewal would come too late, and the crowd would
-    /// cost its own client the locks that it holds. Callers are not starved: a hold has one renewal under way, and
-    /// cleanup limits how much it asks at once.
+    /// Renewals and cleanup. They go first: behind a crowd of callers a renewal would come too
+    /// late, and the crowd would cost its own client the locks that it holds. Callers are not
+    /// starved: a hold has one renewal under way, and cleanup limits how many requests it sends at
+    /// once.
     Background,
     /// Requests of callers, in the order of their arrival.
     Foreground,
 }
 
-/// The requests that have arrived and wait.
+/// The jobs that have arrived and wait.
 #[derive(Default)]
 struct JobQueues {
     background: VecDeque<FileJob>,
@@ -55,12 +57,13 @@ impl FileWorker {
                 Ok(store) => store,
                 Err(failure) => return drop(opened.send(Err(failure))),
             };
-            // Whoever wanted it may have gone: then nothing comes, and this ends.
+            // The caller may have gone: then no job arrives, and the thread ends.
             drop(opened.send(Ok(())));
             let mut queues = JobQueues::default();
             while let Some(job) = queues.next(&inbox) {
-                // A thread that ended would have us taken for gone while guards are valid. What a transaction had
-                // begun is taken back, and its asker hears that there is no answer.
+                // If the thread ended, other clients would take this one for gone while its guards
+                // are valid. After a panic the transaction is rolled back, and its caller gets an
+                // error.
                 if let Err(panicked) = catch_panic_sync(|| job(&mut store)) {
                     panicked.report("file", &events);
                 }
@@ -80,8 +83,8 @@ impl FileWorker {
         })
     }
 
-    /// Has the thread do this, and hears what it came to. If the caller drops that before the work has begun, the work is
-    /// skipped; work that has begun is finished.
+    /// Runs this job on the thread and returns its result. If the caller drops the future before
+    /// the job has begun, the job is skipped; a job that has begun is finished.
     pub(super) fn run<T: Send + 'static>(
         &self,
         priority: Priority,
@@ -92,19 +95,20 @@ impl FileWorker {
             if done.is_closed() {
                 return;
             }
-            // Nobody may be there to hear it.
+            // The caller may have gone.
             let _ = done.send(work(store));
         });
         Box::pin(async move { outcome.await.unwrap_or_else(|_| Err(worker_ended())) })
     }
 
-    /// Has the thread do this in any case.
+    /// Runs this job on the thread in any case.
     pub(super) fn spawn(
         &self,
         priority: Priority,
         work: impl FnOnce(&mut SqliteStore) + Send + 'static,
     ) {
-        // A forked child has no such thread; one that has ended drops it, which its asker hears.
+        // A forked child does not have the thread. A thread that has ended drops the job, and its
+        // caller gets an error.
         if let Some(jobs) = self
             .jobs
             .as_ref()
@@ -116,10 +120,10 @@ impl FileWorker {
 }
 
 impl JobQueues {
-    /// The next job. Waits for one if there is none; `None` if none can come any more.
+    /// Returns the next job. Waits for one if there is none; `None` if none can come any more.
     fn next(&mut self, inbox: &mpsc::Receiver<(Priority, FileJob)>) -> Option<FileJob> {
         loop {
-            // All that has arrived is sorted before one is chosen.
+            // All jobs that have arrived are sorted before one is chosen.
             while let Ok(arrived) = inbox.try_recv() {
                 self.push(arrived);
             }
@@ -141,7 +145,7 @@ impl JobQueues {
 
 impl Drop for FileWorker {
     fn drop(&mut self) {
-        // What a forked child has is a copy, perhaps of something locked by a thread it does not have.
+        // A forked child has a copy, perhaps of something locked by a thread that it does not have.
         if self.fork_detector.has_forked() {
             std::mem::forget(self.jobs.take());
         }

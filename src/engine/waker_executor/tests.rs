@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Says that it was called, and then waits until it may return.
+/// Reports that it was called, and then waits until it may return.
 struct Slow(Mutex<(Sender<()>, Receiver<()>)>);
 
 impl Wake for Slow {
@@ -44,7 +44,7 @@ fn blocking_waker_delays_no_other() {
 fn foreign_waker_is_called_on_another_thread() {
     let waker_executor = WakerExecutor::threads();
     let (waker, called, release) = slow();
-    // Would never return if it were called here.
+    // A call in this thread would never return.
     woken(&waker_executor, &waker);
     called.recv_timeout(PATIENCE).expect("it is woken");
     drop(release);

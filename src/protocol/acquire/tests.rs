@@ -1,4 +1,4 @@
-//! What a waiter does, event by event.
+//! The steps of a waiter, event by event.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn a_waiter_rides_through_an_outage_but_a_first_attempt_does_not() {
         AcquireStep::Fail,
         "a refusal stays one"
     );
-    // Nobody knows who holds it when time is over.
+    // When the deadline passes, the last reply is a failure: the holder is unknown.
     assert_eq!(waiter.woken(at(5_000)), AcquireStep::TimedOut);
 }
 
@@ -118,7 +118,7 @@ fn waiters_do_not_move_in_step() {
     assert!(sleeps.len() > 90, "{} different sleeps", sleeps.len());
 }
 
-/// The store believes for a while only that it is there.
+/// The store keeps the waiter registered only for a while.
 #[test]
 fn a_poller_in_a_line_asks_as_often_as_those_who_listen() {
     let day = Duration::from_secs(86_400);

@@ -1,4 +1,4 @@
-//! Looks and messages in every order, and each thing told once.
+//! Scans and messages in every order, with each change reported once.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ fn at(millis: u64) -> Moment {
     Moment::at(Duration::from_millis(millis))
 }
 
-/// A lock: name, owner and what is left of the lease in milliseconds.
+/// A lock with its name, its owner and the rest of its lease in milliseconds.
 fn lock(name: &str, owner: &str, ttl: u64) -> LabeledSnapshot {
     let ttl = Some(Duration::from_millis(ttl));
     let holding = LockSnapshot {
@@ -42,7 +42,7 @@ fn changed(name: &str, owner: &str, change: Change) -> HoldChange {
     }
 }
 
-/// A ledger after its first look.
+/// An event diff after its first scan.
 fn begun(locks: &[LabeledSnapshot]) -> EventDiff {
     let mut events = EventDiff::default();
     events.begin_scan();
@@ -56,7 +56,7 @@ fn look(events: &mut EventDiff, locks: &[LabeledSnapshot], now: u64) {
     events.scan_finished(locks, at(now));
 }
 
-/// What it tells: name, owner or `?`, and what.
+/// The events that are reported: name, owner or `?`, and the change.
 fn told(events: &mut EventDiff) -> Vec<(String, String, Change)> {
     let events = std::iter::from_fn(|| events.pop());
     events
@@ -126,7 +126,7 @@ fn what_was_heard_is_not_told_again_by_a_look() {
     events.changed(changed("a", "x", Change::Granted), at(1));
     events.changed(changed("a", "x", Change::Forced), at(2));
     events.changed(changed("a", "y", Change::Granted), at(3));
-    // It looked before all that, or in the middle of it.
+    // The scan took its snapshot before all that, or in the middle of it.
     events.scan_finished(&[lock("a", "x", 100)], at(4));
     let expected = [
         ("a", "x", Change::Granted),
@@ -144,7 +144,7 @@ fn what_a_look_has_shown_is_not_told_again_when_it_is_heard() {
     look(&mut events, &[lock("a", "x", 100)], 1);
     events.changed(changed("a", "x", Change::Granted), at(2));
     expect(&mut events, &[("a", "x", Change::Granted)]);
-    // Nobody asked for it for an hour; then the store notices, too.
+    // No request touched the lock for an hour; then the store notices the expiry, too.
     look(&mut events, &[], 101);
     events.changed(changed("a", "x", Change::Expired), at(3_600_000));
     expect(&mut events, &[("a", "x", Change::Expired)]);
@@ -170,7 +170,7 @@ fn a_message_ends_only_holds_that_the_store_no_longer_has() {
     events.freed("a", Some(&lock("a", "y", 100)), at(1));
     let expected = [("a", "x", Change::Released), ("a", "y", Change::Granted)];
     expect(&mut events, &expected);
-    // From another database, or about a hold that nobody saw.
+    // These messages come from another database, or are about a hold that was never seen.
     events.freed("a", Some(&lock("a", "y", 90)), at(2));
     events.freed("other", None, at(2));
     expect(&mut events, &[]);
@@ -221,7 +221,7 @@ fn a_grant_without_a_label_is_told_when_there_is_none() {
     assert_eq!(events.waiting_for_label_since(), None);
     assert_eq!(label(events.pop()), None);
     assert_eq!(events.waiting_for_label_since(), Some(at(9)));
-    // And its end says it, too.
+    // The end of the hold carries the label, too.
     events.changed(changed("a", "x:1", Change::Released), at(10));
     events.pop();
     assert_eq!(label(events.pop()).as_deref(), Some("me"));
@@ -277,9 +277,9 @@ fn each_event_says_of_which_kind_its_lock_is() {
         ..changed("a", owner, change)
     };
     events.changed(fair("one", Kind::Fair, Change::Granted), at(10));
-    // A look cannot tell a fair lock for which nobody waits from a plain one.
+    // A scan cannot tell a fair lock without waiters from a plain one.
     look(&mut events, &[lock("a", "one", 1000)], 20);
-    // It was forced open, as whatever it is.
+    // A forced release does not depend on the kind that its request names.
     events.changed(fair("one", Kind::Mutex, Change::Forced), at(30));
     events.changed(fair("two", Kind::Fenced, Change::Granted), at(40));
     let kinds: Vec<_> = std::iter::from_fn(|| events.pop())

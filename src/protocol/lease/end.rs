@@ -1,4 +1,4 @@
-//! What becomes of a hold.
+//! The ends of a hold, and what precedes them.
 
 use std::time::Duration;
 
@@ -10,50 +10,51 @@ use crate::protocol::Moment;
 pub enum LostReason {
     /// The client was closed while the guard was alive.
     Closed,
-    /// The lease ran out before a renewal got through.
+    /// The lease expired before a renewal succeeded.
     Expired,
-    /// It was held for as long as `with_max_hold` allows.
+    /// The hold lasted for as long as `with_max_hold` allows.
     MaxHold,
-    /// The store no longer knows of the hold, and nobody else has it: it was deleted, forced open, or
-    /// the store lost its data.
+    /// The store no longer knows of the hold, and the lock has no other holder: the hold was
+    /// deleted, released by force, or the store lost its data.
     Removed,
-    /// Somebody else holds the lock now.
+    /// Another owner holds the lock now.
     TakenOver,
 }
 
-/// Why a hold that is still valid may not stay so.
+/// Why a hold that is still valid may be lost soon.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Risk {
-    /// The store has restarted, or another has taken its place, and may have forgotten it; it is being asked.
+    /// The store has restarted or failed over, and may have forgotten the hold; the hold is being
+    /// verified.
     Failover,
-    /// The last renewal failed; it is being tried again.
+    /// The last renewal failed and is being retried.
     RenewalFailed,
 }
 
 /// How a hold ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HoldEnd {
-    /// It was taken away.
+    /// It was lost.
     Lost(LostReason),
-    /// It was given back.
+    /// It was released.
     Released,
 }
 
-/// What to do about a hold now.
+/// The next action for a hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tick {
-    /// It has just been lost.
+    /// Report that the hold has just been lost.
     Lost(LostReason),
-    /// Nothing, ever again.
+    /// Do nothing, ever again.
     Over,
-    /// Ask the store for this lease, and look again at the given moment.
+    /// Ask the store for this lease, and call `tick` again at the given moment.
     Renew {
         /// The lease to ask for.
         lease: Duration,
-        /// When the hold is over if no answer comes.
+        /// The end of the hold if no reply comes.
         check_again: Moment,
     },
-    /// Nothing before this moment.
+    /// Do nothing before this moment.
     Sleep(Moment),
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::protocol::Moment;
 
-/// Nearly always one, which needs no memory of its own.
+/// The guards of one hold: nearly always one, which needs no allocation.
 #[derive(Debug, Default)]
 pub(super) struct Guards {
     first: Option<GuardTerms>,
     more: Vec<GuardTerms>,
 }
 
-/// What one of them asked for.
+/// The terms of one guard.
 #[derive(Debug)]
 pub(super) struct GuardTerms {
     pub(super) guard: u32,

@@ -54,7 +54,7 @@ fn a_kept_lease_is_renewed_at_a_third_and_a_fixed_one_never() {
     };
     assert!(due <= at(10_000) && due > at(9_000), "{due:?}");
     assert!(matches!(lease.tick(due), Tick::Renew { lease: LEASE, .. }));
-    // Under way: not asked for again, only the end is watched.
+    // A renewal is under way: no other one is due, only the end is.
     assert_eq!(lease.tick(due), Tick::Sleep(lease.valid_until()));
     let mut lease = LeaseState::granted(fixed(LEASE), at(0), at(1)).expect("valid");
     assert_eq!(lease.tick(at(20_000)), Tick::Sleep(lease.valid_until()));
@@ -87,7 +87,7 @@ fn once_lost_never_un_lost() {
     let mut lease = held();
     assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
     assert_eq!(lease.tick(at(29_698)), Tick::Lost(LostReason::Expired));
-    // The renewal's reply comes after all.
+    // The renewal's reply arrives after all.
     lease.renewed(LEASE, at(10_000), at(29_699));
     assert!(!lease.is_valid(at(29_699)));
     assert_eq!(lease.tick(at(29_700)), Tick::Over);
@@ -102,7 +102,7 @@ fn once_lost_never_un_lost() {
 fn a_late_renewal_does_not_bring_an_unnoticed_loss_back() {
     let mut lease = held();
     assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
-    // Stopped for a minute: nobody looked at the clock when it ran out.
+    // The process was stopped for a minute: no tick came when the lease expired.
     lease.renewed(LEASE, at(10_000), at(70_000));
     assert_eq!(lease.lost(at(70_000)), Some(LostReason::Expired));
 }
@@ -190,7 +190,8 @@ fn a_fixed_lease_that_others_may_cut_short_is_asked_for_anew_until_its_end() {
         panic!("it is looked at");
     };
     assert!(first > at(5_000) && first <= at(10_000), "{first:?}");
-    // What is left of what was promised, and no more than the others leave.
+    // The renewal asks for the rest of the granted lease, but for no more than peers may leave of
+    // it.
     let asked = Tick::Renew {
         lease: LEASE,
         check_again: at(30_000 - 302),
@@ -201,7 +202,7 @@ fn a_fixed_lease_that_others_may_cut_short_is_asked_for_anew_until_its_end() {
     let Tick::Renew { lease: last, .. } = lease.tick(at(20_000)) else {
         panic!("it is not over yet");
     };
-    // The allowance for clocks is taken off already.
+    // The drift allowance is subtracted already.
     assert_eq!(last, Duration::from_millis(45_000 - 452 - 20_000));
     lease.renewed(last, at(20_000), at(20_001));
     let end = lease.valid_until();
@@ -221,7 +222,7 @@ fn a_lease_shorter_than_what_others_leave_is_as_any_other() {
     let end = at(10_000 - 102);
     assert_eq!(lease.next_tick(), Some(end));
     assert_eq!(lease.tick(at(9_000)), Tick::Sleep(end));
-    // Longer, it is asked for anew as well.
+    // A longer lease is renewed as well.
     lease.extended(Duration::from_secs(60), at(9_000), at(9_001));
     assert_eq!(lease.valid_until(), at(39_000 - 302));
     assert!(matches!(lease.tick(at(9_002)), Tick::Renew { .. }));
@@ -238,7 +239,8 @@ fn what_may_be_forgotten_is_asked_about_at_once_and_only_a_later_answer_counts()
         lease.tick(at(11_000)),
         Tick::Renew { lease: LEASE, .. }
     ));
-    // The answer of the one that is no more: the lease was granted, and may be forgotten since.
+    // This is the reply of the previous server: it renewed the lease, and its successor may not
+    // know that.
     lease.renewed(LEASE, at(10_000), at(11_001));
     assert_eq!(lease.risk(at(11_001)), Some(Risk::Failover));
     assert_eq!(

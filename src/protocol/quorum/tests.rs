@@ -1,4 +1,5 @@
-//! Votes in every order; and servers that forget, clients that take what they can get, for thousands of steps.
+//! Votes in every order, and thousands of steps with servers that forget and clients that accept
+//! every grant.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ fn count(votes: &[Vote], members: usize) -> VoteCount {
     count
 }
 
-/// Every sequence of so many votes.
+/// Every sequence of this many votes.
 fn every(members: u32) -> impl Iterator<Item = Vec<Vote>> {
     let kinds = [Vote::Granted, Vote::Refused, Vote::Absent];
     (0..3_usize.pow(members)).map(move |number| {
@@ -106,13 +107,13 @@ fn a_pause_is_neither_long_nor_always_the_same() {
     assert!(pauses.iter().any(|it| *it > MILLIS(200)));
 }
 
-/// Five servers and some clients, by steps of one millisecond.
+/// Five servers and some clients, in steps of one millisecond.
 struct World {
     dice: u64,
     now: u64,
-    /// Who holds the lock there, until when; and when it started.
+    /// For each server: the holder and the end of its lease, then when the server started.
     servers: [(Option<(usize, u64)>, u64); 5],
-    /// Until when each client believes to have each server.
+    /// For each client: until when it relies on each server's grant.
     believed: Vec<[u64; 5]>,
     longest_lease: Duration,
 }
@@ -152,7 +153,8 @@ impl World {
     fn step(&mut self) {
         self.now += 1;
         let server = usize::try_from(self.roll(5)).unwrap_or(0);
-        // One at a time, and the next when that one has a vote again: a minority.
+        // Servers restart one at a time, the next one only when the last has a vote again: a
+        // minority.
         let all_vote = self
             .servers
             .iter()
@@ -182,7 +184,7 @@ impl World {
     }
 }
 
-/// In how many steps two clients held it.
+/// Returns in how many steps a client held the lock, and in how many two clients did.
 fn overlaps(longest_lease: u64) -> (usize, usize) {
     let mut world = World {
         dice: 7,

@@ -1,8 +1,8 @@
-//! Who holds a read/write lock, and until when each.
+//! The holders of a read/write lock, and the end of each one's lease.
 
 use crate::protocol::{Moment, OwnerId};
 
-/// What is held. A free lock is not remembered at all.
+/// A held lock. A free lock is not stored at all.
 #[derive(Clone, Debug)]
 #[cfg_attr(
     feature = "sqlite",
@@ -31,12 +31,12 @@ pub(super) struct Reader {
 }
 
 impl ReadWrite {
-    /// Whether somebody writes.
+    /// Reports whether a writer holds it.
     pub const fn writes(&self) -> bool {
         self.writer.is_some()
     }
 
-    /// Who holds it, and until when each.
+    /// Returns its holders and the end of each one's lease.
     pub fn holders(&self) -> Vec<(OwnerId, Moment)> {
         let writer = self.writer.iter().map(|writer| (writer.owner, self.until));
         let readers = self
@@ -46,12 +46,12 @@ impl ReadWrite {
         writer.chain(readers).collect()
     }
 
-    /// Forgets who has run out; says whether anybody is left.
+    /// Removes expired readers and reports whether the lock is still held.
     pub fn expire(&mut self, now: Moment) -> bool {
         self.keep(|reader| reader.until > now) && self.until > now
     }
 
-    /// Forgets everybody who is not to be kept; says whether anybody is left.
+    /// Removes every holder for which `keep` is false and reports whether any is left.
     pub fn retain(&mut self, keep: impl Fn(OwnerId) -> bool) -> bool {
         self.writer.take_if(|writer| !keep(writer.owner));
         let left = self.keep(|reader| keep(reader.owner));
@@ -81,7 +81,7 @@ impl ReadWrite {
         self.until = self.until.max(until);
     }
 
-    /// Readers alone: it ends with the last of them.
+    /// Ends the lock's lease with the last of the readers', since no writer is left.
     pub(super) fn end_with_readers(&mut self) {
         if let Some(until) = self.readers.iter().map(|reader| reader.until).max() {
             self.until = until;

@@ -1,4 +1,4 @@
-//! What is held under one name, by its shape.
+//! The held part of the state under one name, with a variant for each form of state.
 
 use super::super::change::Holders;
 use super::super::mutex::Mutex;
@@ -7,7 +7,7 @@ use super::super::semaphore::SemaphoreState;
 use super::super::simple::SimpleState;
 use super::super::{FencingToken, Kind, Moment, OwnerId, StateKind};
 
-/// What is held, by its shape: a name is one thing at a time.
+/// A primitive's own state. A name belongs to one form of state at a time.
 #[derive(Clone, Debug)]
 #[cfg_attr(
     feature = "sqlite",
@@ -15,22 +15,22 @@ use super::super::{FencingToken, Kind, Moment, OwnerId, StateKind};
     serde(rename_all = "snake_case")
 )]
 pub enum PrimitiveState {
-    /// A plain lock, a fenced or a fair one.
+    /// A plain, a fenced or a fair lock.
     Mutex(Mutex),
     /// A read/write lock.
     ReadWrite(ReadWrite),
     /// A simple lock.
     Simple(SimpleState),
-    /// The permits of a semaphore, held or not.
+    /// The permits of a semaphore with leases, held or not.
     Tally(SemaphoreState),
-    /// The permits of a semaphore that only counts.
+    /// The permits of a counting semaphore.
     Counter(i64),
-    /// What is left of a latch's count.
+    /// The remaining count of a latch.
     Countdown(i64),
 }
 
 impl PrimitiveState {
-    /// A hold of this shape, if one owner alone has such.
+    /// Creates a hold of this form; `None` for a form that several owners can hold.
     pub const fn new(
         state_kind: StateKind,
         owner: OwnerId,
@@ -48,7 +48,7 @@ impl PrimitiveState {
         }
     }
 
-    /// How often its owner holds it, where that is counted.
+    /// Returns how often its owner holds it, where that is counted.
     pub const fn count(&self) -> u32 {
         match self {
             Self::Mutex(mutex) => mutex.count(),
@@ -57,7 +57,7 @@ impl PrimitiveState {
         }
     }
 
-    /// Which kind it is, as far as that can be told.
+    /// Returns its kind, as far as the state shows it.
     pub const fn kind(&self) -> Kind {
         match self {
             Self::Mutex(mutex) if mutex.token().is_some() => Kind::Fenced,
@@ -124,7 +124,7 @@ impl PrimitiveState {
         }
     }
 
-    /// Who holds it and until when, if one owner alone does.
+    /// Returns its owner and the end of its lease, if it can have only one owner.
     pub const fn holder(&self) -> Option<(OwnerId, Moment)> {
         match self {
             Self::Mutex(mutex) => Some((mutex.owner(), mutex.until())),
@@ -134,19 +134,19 @@ impl PrimitiveState {
         }
     }
 
-    /// Who holds it, and until when each.
+    /// Returns its owners and the end of each one's lease.
     pub fn holders(&self) -> Holders {
         match self {
             Self::Mutex(mutex) => vec![(mutex.owner(), mutex.until())],
             Self::ReadWrite(lock) => lock.holders(),
             Self::Simple(simple) => vec![(simple.owner, simple.until)],
             Self::Tally(state) => state.holders(),
-            // They are nobody's.
+            // Counters have no owner.
             Self::Counter(_) | Self::Countdown(_) => Vec::new(),
         }
     }
 
-    /// Whether anybody holds it: a semaphore is there when nobody does.
+    /// Reports whether it has a holder: a semaphore exists without one, too.
     pub(super) fn is_held(&self, now: Moment) -> bool {
         match self {
             Self::Mutex(_) | Self::ReadWrite(_) | Self::Simple(_) => true,
@@ -155,19 +155,20 @@ impl PrimitiveState {
         }
     }
 
-    /// Forgets who has run out; says whether anybody is left.
+    /// Removes expired holders and reports whether anything is left.
     pub(super) fn expire(&mut self, now: Moment) -> bool {
         match self {
             Self::Mutex(mutex) => mutex.until() > now,
             Self::ReadWrite(lock) => lock.expire(now),
             Self::Simple(simple) => simple.until > now,
-            // Its permits come back when somebody asks for them, who is then told.
+            // A request that changes the semaphore reclaims expired permits and notifies its
+            // waiters.
             Self::Tally(_) => true,
             Self::Counter(_) | Self::Countdown(_) => true,
         }
     }
 
-    /// Forgets everybody who is not to be kept; says whether anybody is left.
+    /// Removes every holder for which `keep` is false and reports whether anything is left.
     pub(super) fn retain(&mut self, keep: impl Fn(OwnerId) -> bool) -> bool {
         match self {
             Self::Mutex(mutex) => keep(mutex.owner()),

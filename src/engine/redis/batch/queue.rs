@@ -1,4 +1,4 @@
-//! What goes out next, and with whom: decided here, carried out in `batch.rs`.
+//! Batch queue: decides which requests are sent next, and which of them together. `batch.rs` sends them.
 
 use std::time::Duration;
 
@@ -10,69 +10,69 @@ use crate::engine::redis::connection::Generation;
 use crate::engine::redis::scripts;
 use crate::protocol::{Kind, Request};
 
-/// How many items travel in one call: more gain little, and hold up the server for everyone else.
+/// Maximum number of items in one call: more gain little, and hold up the server for all others.
 pub(super) const MAX_BATCH: usize = 64;
 
-/// How many carriers a connection has: with more, those who are answered together no longer ask together, and a
-/// crowd travels in many short calls; with fewer, a handful of callers wait for each other (docs/decisions/009).
+/// Number of flushers of a connection. With more, callers that are answered together no longer send their next requests
+/// together, and many callers produce many short calls; with fewer, a handful of callers wait for each other
+/// (docs/decisions/009).
 pub(super) const MAX_FLUSHERS: usize = 6;
 
-/// Where the last call left longer ago, the next one leaves beside them all: who comes so seldom gains nothing by waiting,
-/// and a network may be slow.
+/// If the last call left longer ago than this, the next one is sent beside all others: a caller that is so infrequent
+/// gains nothing by waiting, and a network may be slow.
 const QUIET_INTERVAL: Duration = Duration::from_micros(200);
 
-/// What waits for the next call.
+/// The requests that wait for the next call.
 ///
-/// It is taken by carriers, tasks that bring call after call to the server. While something waits, one of them has
-/// been told to take it, or there are as many as there should be, one of which has just left, and the first to return
-/// takes it.
+/// Flushers, tasks that send call after call to the server, take the queue. While a request is queued, either a flusher
+/// is scheduled to take it, or the maximum number of flushers is running, one of which has just sent a call; then the
+/// first to return takes the queue.
 #[derive(Debug, Default)]
 pub(super) struct BatchQueue {
-    /// How many calls the server has not answered yet, each [`answered`](Self::answered) once.
+    /// Number of calls that the server has not replied to yet; [`on_reply`](Self::on_reply) is called once for each.
     in_flight: usize,
-    /// A carrier of this connection has been told to take it.
+    /// The connection whose flusher is scheduled to take the queue.
     flush_scheduled: Option<Generation>,
-    /// When one last left.
+    /// When a flusher last sent a call.
     last_flush: Option<Instant>,
     flushers: Flushers,
-    /// What frees a lock comes before what takes one. Requests of one owner are put in order by the driver,
-    /// and mean the same in any.
+    /// Releases are sent before acquires. The driver orders the requests of one owner, and they mean the same in any
+    /// order here.
     releases: Vec<BatchItem>,
     acquires: Vec<BatchItem>,
 }
 
-/// How many carriers the newest connection has. Those of others end when they return.
+/// Number of flushers of the newest connection. Flushers of other connections end when they return.
 #[derive(Debug, Default)]
 struct Flushers {
     connection: Option<Generation>,
     count: usize,
 }
 
-/// One caller's request.
+/// The request of one caller.
 #[derive(Debug)]
 pub(super) struct BatchItem {
     pub(super) request: Request,
     pub(super) answer: oneshot::Sender<BatchResult>,
 }
 
-/// How a request goes out.
+/// How a request is sent.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// At once, by itself.
+    /// At once, in a call of its own.
     Single(Request),
     Batched {
         connection: Generation,
         answer: oneshot::Receiver<BatchResult>,
-        /// Enough for a call, which leaves at once: behind a crowd of callers the server would have nothing
-        /// to do.
+        /// A full batch, which is sent at once: otherwise the server would be idle while many callers wait.
         full: Option<Vec<BatchItem>>,
-        /// It takes another carrier to take what waits.
+        /// Whether another flusher is needed to take the queue.
         flusher: bool,
     },
 }
 
 impl BatchQueue {
-    /// Finds a request's way on the newest connection, if there is one.
+    /// Queues a request for the newest connection, or lets it through by itself if it does not have to wait.
     pub(super) fn admit(
         &mut self,
         request: Request,
@@ -109,7 +109,8 @@ impl BatchQueue {
         }
     }
 
-    /// What a carrier takes with it. It ends if there is nothing, or another has been told to take it since.
+    /// Returns the items that a flusher sends next. The flusher ends if there are none, or if another one has been
+    /// scheduled to take them.
     pub(super) fn take_for(
         &mut self,
         connection: Generation,
@@ -129,7 +130,8 @@ impl BatchQueue {
         Some(items)
     }
 
-    /// Whether a carrier that has returned is to take what waits by now. It ends if another has been told to.
+    /// Returns whether a flusher that has returned takes the requests that are queued by now. It ends if another one is
+    /// scheduled.
     pub(super) fn keep_flushing(&mut self, connection: Generation) -> bool {
         let keep_flushing =
             self.flushers.are_of(connection) && self.flush_scheduled != Some(connection);
@@ -141,7 +143,8 @@ impl BatchQueue {
         keep_flushing
     }
 
-    /// A carrier has gone with its runtime, and so will the others of its connection: what they were to take.
+    /// Returns the items of a flusher that was dropped with its runtime, as the other flushers of its connection will
+    /// be.
     pub(super) fn take_abandoned(&mut self, connection: Generation) -> Vec<BatchItem> {
         if !self.flushers.are_of(connection) {
             return Vec::new();
@@ -151,12 +154,12 @@ impl BatchQueue {
         self.take()
     }
 
-    /// What was to be one call has become another as well.
+    /// Counts one more call: a batch was split into two.
     pub(super) const fn on_sent(&mut self) {
         self.in_flight += 1;
     }
 
-    /// A call is no longer under way.
+    /// Counts a call as completed.
     pub(super) const fn on_reply(&mut self) {
         self.in_flight -= 1;
     }
@@ -169,7 +172,8 @@ impl BatchQueue {
         }
     }
 
-    /// Those who have gone do not count: where nobody takes the queue they would pile up.
+    /// Returns whether the queue holds a full batch. Cancelled items do not count: if no flusher took the queue, they
+    /// would pile up.
     fn is_full(&mut self) -> bool {
         if self.releases.len() + self.acquires.len() < MAX_BATCH {
             return false;
@@ -186,7 +190,8 @@ impl BatchQueue {
     }
 }
 
-/// Those of one kind, most often all, and those of each other: a call carries out one kind's requests.
+/// Splits items by kind, since a call carries out the requests of one kind: the items of the first one's kind, most
+/// often all, and those of each other kind.
 pub(super) fn by_kind(mut items: Vec<BatchItem>) -> (Vec<BatchItem>, Vec<Vec<BatchItem>>) {
     let kind_of = |item: &BatchItem| item.request.subject.kind;
     let mut others = Vec::new();
@@ -209,7 +214,7 @@ impl Flushers {
         self.connection == Some(connection)
     }
 
-    /// One more, if there is room for it, or it is calm.
+    /// Adds a flusher, if there are fewer than the maximum or the queue is quiet.
     fn join(&mut self, connection: Generation, is_quiet: bool) -> bool {
         if !self.are_of(connection) {
             *self = Self {

@@ -1,4 +1,4 @@
-//! Looks whether a cluster is fit for locks: as a whole, each of its servers, and a lock at each of them.
+//! Diagnoses a cluster: the cluster as a whole, each of its servers, and a probe lock on each server.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,7 +19,7 @@ use crate::engine::redis::slot::SLOTS;
 use crate::engine::redis::{Redis, diagnose};
 use crate::engine::{Diagnostic, StoreError, StoreErrorKind};
 
-/// Of a server that does not answer.
+/// Subject of the finding for a server that does not reply.
 const UNREACHABLE: &str = "server";
 
 pub(super) async fn diagnose(
@@ -34,7 +34,7 @@ pub(super) async fn diagnose(
         diagnose::cluster::replicas(&masters_without_replicas(&views)),
     ];
     let each = servers(nodes, &slot_map).await?;
-    // Where a server is gone nobody says whether a lock in its slots could be had.
+    // No server replies for the slots of an unreachable server, so that no probe lock is tried there.
     let is_unreachable = |findings: &[Diagnostic]| {
         findings
             .iter()
@@ -47,7 +47,7 @@ pub(super) async fn diagnose(
     findings.extend(merge(each));
     let limit = nodes.settings().command_timeout;
     let listing = async {
-        // Nor what is held there.
+        // The locks in the slots of an unreachable server cannot be listed either.
         match there == slot_map.addrs() {
             true => diagnose::check_listing(&cluster, &diagnose::new_probe(), limit, probe).await,
             false => Vec::new(),
@@ -65,7 +65,7 @@ fn merge(each: Vec<(NodeAddr, Vec<Diagnostic>)>) -> Vec<Diagnostic> {
     diagnose::cluster::merge(each.collect())
 }
 
-/// What each of them says of itself.
+/// Returns the findings of each server about itself.
 async fn servers(
     nodes: &Nodes,
     slot_map: &SlotMap,
@@ -98,7 +98,7 @@ async fn server(node: &Redis) -> Result<Vec<Diagnostic>, StoreError> {
     Ok(findings)
 }
 
-/// Subscribes to a lock's channel at each of them, and as a probe acquires the lock.
+/// Checks locking on each of these servers: subscribes to the channel of a probe lock, and acquires it if `probe` is set.
 async fn locks(
     cluster: &Arc<Cluster>,
     slot_map: &SlotMap,
@@ -116,9 +116,11 @@ async fn locks(
     join_all(takes).await
 }
 
-/// A lock at this server. None if its name cannot be there: a prefix with braces puts all names into one slot.
+/// Returns a probe lock whose slot is on this server, or `None` if there is none: a prefix with a hash tag puts all names into
+/// one slot.
 fn probe_for_node(cluster: &Cluster, slot_map: &SlotMap, addr: &NodeAddr) -> Option<ProbeLock> {
-    // Enough to find one even for a server that has a single slot. Where all names are in one slot, one name is enough.
+    // Enough attempts to find a name even for a server with a single slot. If the prefix puts all names into one slot, one
+    // attempt is enough.
     let most = if cluster.nodes.keys.has_one_slot() {
         1
     } else {
@@ -131,7 +133,7 @@ fn probe_for_node(cluster: &Cluster, slot_map: &SlotMap, addr: &NodeAddr) -> Opt
     })
 }
 
-/// All of them at the same time, and what came of them, sorted.
+/// Runs all futures concurrently and returns their results, sorted by address.
 async fn join_all<T, F>(questions: impl Iterator<Item = F>) -> Vec<(NodeAddr, T)>
 where
     T: Send + 'static,
@@ -160,7 +162,7 @@ async fn views(
     join_all(slot_map.addrs().iter().map(ask)).await
 }
 
-/// The masters that have nobody, each by its own word.
+/// Returns the masters without a replica, each according to its own reply.
 fn masters_without_replicas(views: &[(NodeAddr, Result<NodeView, StoreError>)]) -> Vec<String> {
     let without = views.iter().filter(|(addr, view)| {
         let claims = view.iter().flat_map(|view| &view.claims);

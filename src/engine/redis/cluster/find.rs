@@ -1,4 +1,4 @@
-//! Which locks there are: at one server after the other.
+//! Listing of the locks of a cluster: scans one server after the other.
 
 use std::sync::Arc;
 
@@ -6,13 +6,15 @@ use super::nodes::Nodes;
 use crate::engine::redis::find;
 use crate::engine::{Page, StoreError, StoreErrorKind};
 
-/// A server's own cursor, and what [`find`](mod@find) adds to it in front, leave room for the server's place between them.
+/// Position of the server's index in a cursor. It is between the server's own SCAN cursor (low bits) and the flags that
+/// [`find`](mod@find) sets above it.
 const NODE_SHIFT: u32 = 48;
 const MAX_NODES: u64 = 1 << 14;
 const CURSOR_BITS: u64 = (1 << NODE_SHIFT) - 1;
 const FLAG_BITS: u64 = !(CURSOR_BITS | (MAX_NODES - 1) << NODE_SHIFT);
 
-/// Locks whose names match a pattern, some at a time. What changes hands meanwhile may be found twice, or not.
+/// Returns one page of the locks whose names match a pattern. A lock whose slot moves during the scan may be found twice, or
+/// not at all.
 pub(super) async fn find(nodes: Arc<Nodes>, pattern: &str, from: u64) -> Result<Page, StoreError> {
     nodes.not_forked()?;
     let all = nodes.all().await?;

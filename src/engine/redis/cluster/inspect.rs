@@ -1,4 +1,4 @@
-//! What is held under a name, at whichever server has it.
+//! Inspection of a lock on the server that owns its slot.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::engine::StoreError;
 use crate::engine::redis::inspect;
 use crate::protocol::{Channel, Kind, LockSnapshot};
 
-/// Reports who holds it. The keys of readers are not named in advance, so a slot that moves is waited for.
+/// Reports the holders of a lock. The script reads keys of readers that it does not declare, so that it is not sent while the
+/// slot is being migrated.
 pub(super) async fn inspect(
     nodes: Arc<Nodes>,
     name: Arc<str>,

@@ -1,4 +1,4 @@
-//! Who waits for a lock hears of it at the server that has it.
+//! Subscriptions in a cluster: a waiter subscribes on the server that owns the slot of its lock.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crate::engine::redis::failure;
 use crate::engine::{StoreError, Subscription};
 use crate::protocol::Channel;
 
-/// Listens where the lock is. Whoever cannot is told at once, and asks by itself meanwhile.
+/// Subscribes on the server that owns the slot of the channel. If that fails, the error is returned at once, and the waiter
+/// polls meanwhile.
 pub(super) async fn listen(
     nodes: Arc<Nodes>,
     channel: Channel,

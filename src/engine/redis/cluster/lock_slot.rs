@@ -1,16 +1,18 @@
-//! Which slot a lock is in, if it is in one.
+//! The hash slot of a lock, if all of its keys share one.
 
 use crate::engine::redis::keys::Keys;
 use crate::engine::redis::slot::Slot;
 use crate::engine::{StoreError, StoreErrorKind};
 use crate::protocol::Channel;
 
-/// The slot of everything that belongs to a lock. A script reaches no other, and neither does a message.
+/// Returns the slot of all keys and of the channel of a lock. A script or a sharded message cannot cross slots, so that a name
+/// whose keys are in several slots is an error.
 pub(super) fn slot(keys: &Keys, channel: &Channel) -> Result<Slot, StoreError> {
     let name = channel.name();
     let slot = slot_of_key(keys, name);
     let others = [
-        // Redisson's, by its rule, and our own, by the servers'.
+        // Redisson builds the token key and the channel by its own rule, distlock the tombstone key by the servers' hash tag
+        // rule.
         keys.token(name).to_string(),
         keys.tombstones(name).to_string(),
         keys.channel_text(channel),
@@ -25,7 +27,7 @@ pub(super) fn slot(keys: &Keys, channel: &Channel) -> Result<Slot, StoreError> {
     Err(StoreError::new(StoreErrorKind::InvalidName, why))
 }
 
-/// The slot of a lock's own key, where it is known or does not matter that the others are there, too.
+/// Returns the slot of the lock's own key, for callers that know, or need not know, that the other keys share it.
 pub(super) fn slot_of_key(keys: &Keys, name: &str) -> Slot {
     Slot::of(&keys.lock(name).to_string())
 }

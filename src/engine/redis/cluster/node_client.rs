@@ -1,4 +1,4 @@
-//! One server of a cluster, and what it says of all of them.
+//! Queries to one server of a cluster for its view of all servers.
 
 #![expect(clippy::disallowed_methods, reason = "engines may wait")]
 
@@ -15,16 +15,16 @@ use crate::engine::redis::node_addr::NodeAddr;
 use crate::engine::redis::settings::RedisSettings;
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// How servers are reached.
+/// Credentials and settings for connections to any server of the cluster.
 #[derive(Clone)]
 pub(super) struct ClusterNodeClient {
-    /// As whom, and how; each in its place.
+    /// User, password and TLS settings; the endpoint is replaced for each server.
     pub(super) address: Address,
     pub(super) settings: RedisSettings,
 }
 
 impl ClusterNodeClient {
-    /// Asks, over the connection that there is or another, for as long as that may take; it is kept while it works.
+    /// Queries a server, over the given connection or a new one, within `limit`. Returns the connection for reuse.
     pub(super) async fn query(
         &self,
         addr: &NodeAddr,
@@ -69,7 +69,7 @@ fn parse_answers(addr: &NodeAddr, answers: Vec<Value>) -> Result<NodeView, Store
         Some(Err(error)) => return Err(refusal(&error)),
         None => Value::Nil,
     };
-    // Who may not ask takes the newest word for the right one.
+    // A user without the right to run CLUSTER NODES gets no epochs: then the latest reply wins.
     let nodes = answers.next().and_then(Result::ok);
     let nodes = nodes.and_then(|nodes| redis::from_redis_value::<String>(nodes).ok());
     let claims = slot_map::parse_slots(addr, slots, &nodes.unwrap_or_default());

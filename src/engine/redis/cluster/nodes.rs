@@ -1,4 +1,4 @@
-//! The servers of a cluster, and what is believed of who has which slot.
+//! The servers of a cluster and the current slot map.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,46 +21,46 @@ use crate::engine::redis::settings::RedisSettings;
 use crate::engine::redis::slot::Slot;
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// What the task makes known.
+/// State that the watcher task publishes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClusterTopology {
-    /// Once anybody has said it.
+    /// `None` until the first server has replied.
     pub(super) slot_map: Option<Arc<SlotMap>>,
-    /// How often slots have changed hands.
+    /// Number of slot map changes in which a slot changed owners.
     pub(super) move_count: u64,
-    /// Why nothing is known.
+    /// Why there is no slot map.
     pub(super) last_error: Option<StoreError>,
-    /// How often that was found.
+    /// Number of refreshes that produced no slot map.
     pub(super) failed_refreshes: u64,
 }
 
-/// What the task is told.
+/// Command to the watcher task.
 #[derive(Debug)]
 pub(super) enum ClusterWatcherCommand {
-    /// Somebody was sent elsewhere, or found nobody.
+    /// A call was redirected, or found no server for its slot.
     Refresh,
 }
 
-/// All servers of one cluster that were ever called, for one client.
+/// The servers of one cluster that one client has used, and the handle to the watcher task.
 pub(super) struct Nodes {
     pub(super) keys: Keys,
     client: Arc<ClusterNodeClient>,
     fork_detector: ForkDetector,
-    /// How messages are sent, where the address says it.
+    /// Publish command that the address selects, if it does.
     pubsub_mode: Option<PubSubMode>,
-    /// Where what nobody waits for runs.
+    /// Runtime of the requests that no caller waits for.
     background: Handle,
     known: Mutex<HashMap<NodeAddr, Arc<Redis>>>,
     topology: watch::Receiver<ClusterTopology>,
-    /// Goes on when something is new, and in the pace in which it is worth trying again.
+    /// Ticks when the slot map changes, and at the interval at which a retry is worthwhile.
     retry_ticks: watch::Receiver<()>,
     commands: mpsc::UnboundedSender<ClusterWatcherCommand>,
-    /// Of how many moves of slots those have been told who hold something.
+    /// The `move_count` that was last reported by [`slots_moved`](Self::slots_moved), after which holders verify their locks.
     reported_moves: AtomicU64,
 }
 
 impl Nodes {
-    /// Starts the task on `background`. It ends with this.
+    /// Starts the watcher task on `background`. The task ends when the returned value is dropped.
     pub(super) fn watch(
         address: Address,
         seeds: &[(String, u16)],
@@ -103,7 +103,7 @@ impl Nodes {
         nodes
     }
 
-    /// Who has which slot. Waits for somebody to say it, if nobody has.
+    /// Returns the slot map. If there is none yet, waits for the next refresh to succeed or fail.
     pub(super) async fn slot_map(&self) -> Result<Arc<SlotMap>, StoreError> {
         let mut topology = self.topology.clone();
         let failed_refreshes = topology.borrow().failed_refreshes;
@@ -128,12 +128,12 @@ impl Nodes {
         })
     }
 
-    /// The same, if anybody has said it.
+    /// Returns the slot map if there is one.
     pub(super) fn known_slot_map(&self) -> Option<Arc<SlotMap>> {
         self.topology.borrow().slot_map.clone()
     }
 
-    /// Where the server is that has a slot.
+    /// Returns the address of the server that owns a slot.
     pub(super) async fn owner(&self, slot: Slot) -> Result<NodeAddr, StoreError> {
         let slot_map = self.slot_map().await?;
         let Some(addr) = slot_map.owner(slot) else {
@@ -143,7 +143,7 @@ impl Nodes {
         Ok(addr.clone())
     }
 
-    /// All that have any.
+    /// Returns all servers that own slots.
     pub(super) async fn all(&self) -> Result<Vec<(NodeAddr, Arc<Redis>)>, StoreError> {
         let slot_map = self.slot_map().await?;
         let addrs = slot_map.addrs().iter();
@@ -152,7 +152,7 @@ impl Nodes {
             .collect()
     }
 
-    /// The server that is there.
+    /// Returns the client of the server at this address.
     pub(super) fn at(&self, addr: &NodeAddr) -> Result<Arc<Redis>, StoreError> {
         let mut known = self.lock();
         if let Some(node) = known.get(addr) {
@@ -175,7 +175,7 @@ impl Nodes {
         Ok(node)
     }
 
-    /// How messages are sent: as Redisson decides it, if nobody else has.
+    /// Returns the publish command: the one that the address selects, otherwise the same as Redisson's choice.
     pub(super) fn pubsub_mode(&self) -> PubSubMode {
         let sharded = self
             .known_slot_map()
@@ -187,23 +187,23 @@ impl Nodes {
         })
     }
 
-    /// Has them asked soon, because something was not where it should be.
+    /// Requests a refresh of the slot map soon, because a slot was not where it should be.
     pub(super) fn refresh(&self) {
-        // Nobody left to be told means that the client's thread has gone.
+        // Without a receiver, the client's thread has gone.
         let _ = self.commands.send(ClusterWatcherCommand::Refresh);
     }
 
-    /// Has them asked soon, and resolves when they may have said something new; or after a moment. Says whether there is
-    /// somebody to ask them.
+    /// Requests a refresh and waits for the next retry tick: a new slot map, or a moment later. Returns whether the watcher
+    /// task still runs.
     pub(super) async fn refreshed(&self) -> bool {
-        // Before they are asked, so that what they say is not missed.
+        // Marked before the request, so that a tick in between is not missed.
         let mut retry_ticks = self.retry_ticks.clone();
         retry_ticks.mark_unchanged();
         self.refresh();
         retry_ticks.changed().await.is_ok()
     }
 
-    /// Resolves when slots have changed hands since somebody was told; they are told now.
+    /// Resolves when slots have changed owners since the last report, and counts that as reported.
     pub(super) async fn slots_moved(&self) {
         let reported_moves = self.reported_moves.load(Ordering::Relaxed);
         let mut topology = self.topology.clone();
@@ -216,7 +216,7 @@ impl Nodes {
         }
     }
 
-    /// Resolves when the servers are others than these.
+    /// Resolves when the servers are no longer exactly these.
     pub(super) async fn addrs_changed(&self, addrs: &[NodeAddr]) {
         let mut topology = self.topology.clone();
         let others = |now: &ClusterTopology| {
@@ -229,7 +229,7 @@ impl Nodes {
         }
     }
 
-    /// A forked child may find locks taken by threads it does not have.
+    /// Returns an error in a forked child: a mutex may be locked there by a thread that the child does not have.
     pub(super) fn not_forked(&self) -> Result<(), StoreError> {
         if self.fork_detector.has_forked() {
             return Err(StoreError::new(
@@ -240,14 +240,15 @@ impl Nodes {
         Ok(())
     }
 
-    /// What one of them says of all, to an operator.
+    /// Queries one server for its view of the cluster, for a diagnosis.
     pub(super) async fn view(&self, addr: &NodeAddr) -> Result<NodeView, StoreError> {
         let limit = self.settings().command_timeout / 4;
         let view = self.client.query(addr, None, limit).await;
         view.map(|(view, _)| view)
     }
 
-    /// Whoever listens where nothing is said any more begins anew elsewhere; who has no slot is left.
+    /// Ends the subscriptions whose slot is now on another server, so that their waiters subscribe there, and drops the servers
+    /// without slots.
     pub(super) fn apply_slot_map(&self, slot_map: &Arc<SlotMap>) {
         let mut known = self.lock();
         for (addr, node) in &*known {
@@ -267,7 +268,7 @@ impl Nodes {
     }
 }
 
-/// Never the password.
+/// Prints no password.
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slot_map = self.known_slot_map();

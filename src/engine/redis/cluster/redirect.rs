@@ -1,23 +1,24 @@
-//! Where a call goes that a server of a cluster has sent away. Pure.
+//! Redirects of calls in a cluster: where a call goes that a server has sent elsewhere. Pure.
 
 use super::slot_map;
 use crate::engine::redis::failure;
 use crate::engine::redis::node_addr::NodeAddr;
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// Where to, and how. Nothing has been done.
+/// Where to send a call again that had no effect.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Redirect {
-    /// There, this once: the slot is on its way, and what was asked for has gone ahead.
+    /// `ASK`: this call only goes to that server. The slot is being migrated, and the key has arrived there already.
     Ask(NodeAddr),
-    /// To whoever has it a little later.
+    /// The call is retried a little later, on the server that owns the slot then.
     Retry,
-    /// There, from now on.
+    /// `MOVED`: all calls for the slot go to that server from now on.
     Moved(NodeAddr),
 }
 
 impl Redirect {
-    /// What follows from the failure of a call to the server at `asked`; nothing if it is the call's own.
+    /// Returns the redirect that a failed call to the server at `asked` asks for, or `None` if the failure belongs to the call
+    /// itself.
     pub(super) fn of(failure: &StoreError, asked: &NodeAddr) -> Option<Self> {
         if failure.kind == StoreErrorKind::NotReady
             && let Some((word, addr)) = redirection(&failure.detail, asked)
@@ -31,7 +32,7 @@ impl Redirect {
     }
 }
 
-/// `MOVED 3999 127.0.0.1:6381`
+/// Parses `MOVED 3999 127.0.0.1:6381`.
 fn redirection<'a>(said: &'a str, asked: &NodeAddr) -> Option<(&'a str, NodeAddr)> {
     let mut words = said.split(' ');
     let word = words

@@ -1,4 +1,4 @@
-//! What nobody waits for: renewals of one slot together, the rest each for itself.
+//! Background requests in a cluster: one call for all renewals in a slot, one call for each other request.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,7 +23,7 @@ use crate::protocol::{Action, Reply, Request};
 
 type RenewResult = Result<Reply, StoreError>;
 
-/// Carries them out and returns the answers in the same order. None waits for another's answer.
+/// Sends the requests and returns the replies in the same order. No reply waits for another.
 pub(super) async fn call(nodes: Arc<Nodes>, requests: Vec<Request>) -> Vec<RenewResult> {
     let count = requests.len();
     let limit = limit(&requests);
@@ -52,7 +52,7 @@ pub(super) async fn call(nodes: Arc<Nodes>, requests: Vec<Request>) -> Vec<Renew
     background::collect_replies(count, tasks).await
 }
 
-/// In one call; those that are not where they were, or on their way, each by itself.
+/// Renews holds in one slot by one call. Requests that were redirected are sent again one by one.
 async fn renew(
     nodes: &Arc<Nodes>,
     slot: Slot,
@@ -88,8 +88,8 @@ async fn renew(
     answers
 }
 
-/// One that is tried for longer than the others can wait costs them their answers: the driver counts all of them or none, and
-/// lets go after a third of the shortest lease.
+/// Returns the time limit for one request. The driver uses the replies of a batch together, and stops waiting after a third of
+/// the shortest lease: a request that is retried for longer would cost the others their replies.
 fn limit(requests: &[Request]) -> Duration {
     let leases = requests.iter().filter_map(|request| match request.action {
         Action::Renew { lease, .. } if lease != PROBE => Some(lease / 3),

@@ -1,4 +1,4 @@
-//! One request, to whichever server has its lock.
+//! Routing of a request to the server that owns the slot of its lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::engine::redis::{Redis, failure, scripts, single};
 use crate::engine::{StoreError, StoreErrorKind};
 use crate::protocol::{Reply, Request};
 
-/// How often a call goes straight where it is sent. Servers that send it to and fro do not agree yet.
+/// Redirects that are followed at once. After that many, the servers do not agree yet, and the call waits for a refresh.
 const MAX_REDIRECTS: u32 = 3;
 
-/// By which of a server's connections a request goes, and until when.
+/// The connection and time limit of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum CallLane {
-    /// Nobody waits for it but the driver; with others, all of which are to be answered within this.
+    /// The driver alone waits for the reply, together with the replies to other requests, all of them within this limit.
     Background(Duration),
-    /// A caller waits for it.
+    /// A caller waits for the reply.
     Foreground,
 }
 
-/// Carries it out, at whichever server that takes.
+/// Sends a request to the server that owns its slot and returns the reply.
 pub(super) async fn send_request(
     nodes: &Nodes,
     request: &Request,
@@ -52,25 +52,27 @@ pub(super) async fn send_request(
     }
 }
 
-/// The way to a slot. What has certainly done nothing is tried again where it is to be tried, until it is too late for the
-/// driver, which is told before what was in the way.
+/// Finds the server for each attempt of one call.
+///
+/// A call that certainly had no effect is retried until shortly before the driver's own timeout, so that the caller still
+/// learns the cause.
 pub(super) struct Router<'a> {
     nodes: &'a Nodes,
     slot: Slot,
     begun: CallStart,
-    /// When it is too late.
+    /// Time limit for all attempts.
     limit: Duration,
-    /// Where the last server has sent us.
+    /// Redirect that the last reply asked for.
     redirect_to: Option<Redirect>,
-    /// How often in a row.
+    /// Redirects that were followed in a row.
     redirects: u32,
     last: Option<NodeAddr>,
 }
 
-/// Where something is to be tried.
+/// The server for the next attempt.
 pub(super) struct Hop {
     pub(super) node: Arc<Redis>,
-    /// Whether the keys are on their way there.
+    /// Whether `ASKING` has to precede the call: the slot is being migrated to this server.
     pub(super) asking: bool,
 }
 
@@ -88,7 +90,7 @@ impl<'a> Router<'a> {
         })
     }
 
-    /// The next server to try it at.
+    /// Returns the server for the next attempt.
     pub(super) async fn next_hop(&mut self) -> Result<Hop, StoreError> {
         let (addr, asking) = match self.redirect_to.take() {
             Some(Redirect::Ask(addr)) => (addr, true),
@@ -100,8 +102,8 @@ impl<'a> Router<'a> {
         Ok(Hop { node, asking })
     }
 
-    /// The same, for what is no script, or one that needs all keys of a lock: it is not sent after a key that is on its
-    /// way. All of them will have arrived soon.
+    /// Returns the server for the next attempt of a call that must not be sent to the target of a migration: a call that is not
+    /// a script, or a script that needs all keys of a lock. It waits for the end of the migration, which is soon.
     pub(super) async fn next_stable_hop(&mut self) -> Result<Hop, StoreError> {
         loop {
             let hop = self.next_hop().await?;
@@ -123,7 +125,7 @@ impl<'a> Router<'a> {
         }
     }
 
-    /// It has failed there with this, which is returned where it is no use to go on.
+    /// Prepares the next attempt after a failure. Returns the failure if a retry is of no use.
     pub(super) async fn retry_after(&mut self, failure: StoreError) -> Result<(), StoreError> {
         let redirect = self.last.as_ref();
         let redirect = redirect.and_then(|last| Redirect::of(&failure, last));
@@ -143,10 +145,10 @@ impl<'a> Router<'a> {
         }
     }
 
-    /// Until something may be new.
+    /// Waits for the next retry tick.
     async fn wait(&mut self, failure: StoreError) -> Result<(), StoreError> {
         let late = self.begun.elapsed() >= self.limit - self.limit / 8;
-        // No timer of this runtime's: a call that is heard out elsewhere may outlive it.
+        // A timer of this runtime is not used: a call that continues on another runtime may outlive this one.
         if late || !self.nodes.refreshed().await || !self.begun.is_same_runtime() {
             return Err(final_error(failure));
         }
@@ -155,7 +157,7 @@ impl<'a> Router<'a> {
     }
 }
 
-/// What a caller is told. Where a slot is on its way to is none of its concern.
+/// Returns the error for the caller. The redirect itself is an internal detail and becomes part of the message only.
 fn final_error(failure: StoreError) -> StoreError {
     if failure.kind != StoreErrorKind::NotReady {
         return failure;

@@ -1,6 +1,6 @@
-//! Which server has which slot, made of what several of them say. Pure.
+//! The slot map: the server that owns each slot, merged from the views of several servers. Pure.
 //!
-//! Every change of hands has a number, the config epoch of whoever got the slot: who claims it by a later one is right.
+//! Every change of ownership has a number, the config epoch of the new owner. The claim with the highest epoch wins.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
@@ -10,34 +10,34 @@ use redis::Value;
 use crate::engine::redis::node_addr::NodeAddr;
 use crate::engine::redis::slot::{SLOTS, Slot};
 
-/// That a server has these slots.
+/// A claim that a server owns a range of slots.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct SlotClaim {
     pub(super) slots: RangeInclusive<u16>,
     pub(super) addr: NodeAddr,
     pub(super) epoch: u64,
-    /// Whether it says so itself, and was asked where it says that it is.
+    /// Whether the server makes the claim about itself, and was queried at the address that it claims.
     pub(super) own: bool,
-    /// How many servers follow it.
+    /// Number of replicas that follow the server.
     pub(super) replicas: usize,
 }
 
-/// What one server says of all of them.
+/// The reply of one server about all servers of the cluster.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct NodeView {
     pub(super) claims: Vec<SlotClaim>,
-    /// Whether it knows channels that belong to a slot.
+    /// Whether the server supports sharded channels.
     pub(super) sharded: bool,
 }
 
-/// Which server has which slot.
+/// The server that owns each slot.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct SlotMap {
     /// Sorted.
     addrs: Vec<NodeAddr>,
-    /// For each slot the place of its server among those.
+    /// For each slot, the index of its server in `addrs`.
     owners: Vec<Option<SlotOwner>>,
-    /// Whether all of them know channels that belong to a slot.
+    /// Whether all servers support sharded channels.
     pub(super) sharded: bool,
 }
 
@@ -48,7 +48,8 @@ struct SlotOwner {
 }
 
 impl SlotMap {
-    /// Makes one of what several say; what only an earlier one knew stays, unless `all` who could know better were heard.
+    /// Merges the views of several servers. Slots that only `before` knows are kept, unless `all` servers that could know
+    /// better have replied.
     pub(super) fn of(views: &[NodeView], before: Option<&Self>, all: bool) -> Self {
         let claims = || views.iter().flat_map(|view| &view.claims);
         let mut addrs: BTreeSet<&NodeAddr> = claims().map(|claim| &claim.addr).collect();
@@ -57,7 +58,8 @@ impl SlotMap {
         let addrs: Vec<NodeAddr> = addrs.into_iter().cloned().collect();
         let index = |addr: &NodeAddr| addrs.binary_search(addr).ok();
         let mut owners = vec![None; SLOTS];
-        // One that has moved house has the epoch it had: who was there to be asked is right.
+        // A server whose address has changed keeps its epoch. At equal epochs the claim of a server that was reached at the
+        // address wins.
         let mut claims: Vec<&SlotClaim> = claims().collect();
         claims.sort_by_key(|claim| (claim.epoch, claim.own));
         for claim in claims {
@@ -71,7 +73,7 @@ impl SlotMap {
                 *slot = Some(SlotOwner { index, epoch });
             }
         }
-        // For the same reason what is said now outweighs what was said by the same epoch.
+        // For the same reason a new claim wins over a known one of the same epoch.
         for (slot, known) in owners.iter_mut().zip(before.iter().flat_map(|b| &b.owners)) {
             if let (Some(known), Some(before)) = (known, before)
                 && slot.is_none_or(|said: SlotOwner| said.epoch < known.epoch)
@@ -91,29 +93,29 @@ impl SlotMap {
         slot_map
     }
 
-    /// Who has a slot, if anybody does.
+    /// Returns the server that owns a slot, if there is one.
     pub(super) fn owner(&self, slot: Slot) -> Option<&NodeAddr> {
         let owner = self.owners[slot.number()]?;
         Some(&self.addrs[owner.index])
     }
 
-    /// The place of a slot's server among [`addrs`](Self::sites).
+    /// Returns the index in [`addrs`](Self::addrs) of the server that owns a slot.
     pub(super) fn node_index(&self, slot: Slot) -> Option<usize> {
         self.owners[slot.number()].map(|owner| owner.index)
     }
 
-    /// All who have any, sorted.
+    /// Returns all servers that own slots, sorted.
     pub(super) fn addrs(&self) -> &[NodeAddr] {
         &self.addrs
     }
 
-    /// How many slots nobody has.
+    /// Returns the number of slots without a server.
     pub(super) fn missing(&self) -> usize {
         self.owners.iter().filter(|owner| owner.is_none()).count()
     }
 
-    /// Whether a slot has another server than it had: what was granted there may be forgotten. Also of the same one, where
-    /// it has got the slot anew, and where nobody had it: somebody may have before that.
+    /// Returns whether a slot has another owner than before, whose data may lack what was granted there. That includes a server
+    /// that was given the same slot again, and a slot that had no owner in `before`: it may have had one earlier.
     pub(super) fn has_moved_from(&self, before: &Self) -> bool {
         let mut both = before.owners.iter().zip(&self.owners);
         both.any(|(old, new)| match (old, new) {
@@ -140,7 +142,7 @@ impl SlotMap {
     }
 }
 
-/// Reads `CLUSTER SLOTS` and `CLUSTER NODES` of the server at `asked`.
+/// Parses `CLUSTER SLOTS` and `CLUSTER NODES` of the server at `asked`.
 pub(super) fn parse_slots(asked: &NodeAddr, slots: Value, nodes: &str) -> Option<Vec<SlotClaim>> {
     let epochs: HashMap<&str, u64> = nodes.lines().filter_map(epoch).collect();
     let Value::Array(ranges) = slots else {
@@ -150,14 +152,14 @@ pub(super) fn parse_slots(asked: &NodeAddr, slots: Value, nodes: &str) -> Option
     claims.collect()
 }
 
-/// `<id> <address> <flags> <master> <ping> <pong> <epoch> <link> <slots>`
+/// Parses `<id> <address> <flags> <master> <ping> <pong> <epoch> <link> <slots>`.
 fn epoch(text: &str) -> Option<(&str, u64)> {
     let mut words = text.split(' ');
     let id = words.next()?;
     Some((id, words.nth(5)?.parse().ok()?))
 }
 
-/// From, to, the master, its replicas; of each its host, port and id.
+/// Parses a range: first slot, last slot, the master and its replicas, each of these with host, port and id.
 fn claim(asked: &NodeAddr, range: Value, epochs: &HashMap<&str, u64>) -> Option<SlotClaim> {
     let Value::Array(range) = range else {
         return None;
@@ -193,8 +195,8 @@ fn claim(asked: &NodeAddr, range: Value, epochs: &HashMap<&str, u64>) -> Option<
     })
 }
 
-/// Where a server is by the word of the one at `asked`: one that does not know by which name it is reached says nothing, or
-/// a question mark.
+/// Returns the address of a server as named by the server at `asked`. A server that does not know the name it is reached by
+/// sends an empty host or a question mark; then the host of `asked` is used.
 pub(super) fn resolve_addr(asked: &NodeAddr, host: &str, port: u16) -> NodeAddr {
     let host = match host {
         "" | "?" => &asked.host,
@@ -255,13 +257,13 @@ mod tests {
         assert_eq!(owner(&alone, 7), Some(2));
         assert_eq!(alone.addrs(), [at(2)], "who has nothing is nobody");
         assert!(!alone.has_moved_from(&new));
-        // Where everybody was heard, the cluster was made anew.
+        // All servers have replied with the lower epoch: the cluster was created anew.
         let anew = SlotMap::of(&[old], Some(&new), true);
         assert_eq!(owner(&anew, 7), Some(1));
         assert!(anew.has_moved_from(&new));
     }
 
-    /// Its old address answers nobody, so not all are ever heard.
+    /// The old address does not reply, so that `all` is never true.
     #[test]
     fn node_with_a_new_address_is_followed_at_the_same_epoch() {
         let before = SlotMap::of(&[view(&[(0, 16383, 1, 5)])], None, true);
@@ -270,7 +272,7 @@ mod tests {
         assert_eq!(owner(&slot_map, 7), Some(2));
         assert_eq!(slot_map.addrs(), [at(2)]);
         assert!(slot_map.has_moved_from(&before));
-        // Its own word counts for more than that of those who have not heard of it.
+        // The claim of the server itself wins over those of servers that do not know its new address yet.
         let mut own = now;
         own.claims[0].own = true;
         let old = view(&[(0, 16383, 1, 5)]);

@@ -1,4 +1,4 @@
-//! The task that asks who has which slot: when somebody was sent elsewhere or found nobody, and now and then.
+//! The task that refreshes the slot map: after a redirect, after a call without a server, and at intervals.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,20 +23,21 @@ use crate::engine::redis::node_addr::NodeAddr;
 use crate::engine::supervise::{Restarts, catch_panic};
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// How long one server may take to say who has what, once that is known: the next time is not to wait for it.
+/// Limit for one reply once a slot map is known, so that a slow server does not delay the next refresh.
 const MAX_QUERY_TIMEOUT: Duration = Duration::from_secs(1);
-/// The same where connecting is a part of it, however long that may take: who hangs is tried anew.
+/// Limit for connecting and the reply when no connection is open, regardless of the configured limit: an attempt that hangs is
+/// replaced by a new one.
 const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often they are asked though nobody has complained.
+/// Interval of refreshes that no command has requested.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(3);
-/// How long those wait who try again, while nothing is new.
+/// Interval of retry ticks while nothing has changed.
 const RETRY_TICK: Duration = Duration::from_millis(100);
-/// How often at most, where somebody has complained.
+/// Minimum time between two refreshes after a `Refresh` command.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(super) struct ClusterWatcher {
     pub(super) client: Arc<ClusterNodeClient>,
-    /// Those that the address names.
+    /// Servers that the address names.
     pub(super) seeds: Arc<[NodeAddr]>,
     pub(super) nodes: Weak<Nodes>,
     pub(super) inbox: mpsc::UnboundedReceiver<ClusterWatcherCommand>,
@@ -45,19 +46,19 @@ pub(super) struct ClusterWatcher {
     pub(super) state: WatcherState,
 }
 
-/// What the task keeps to itself.
+/// State that only the task uses.
 pub(super) struct WatcherState {
-    /// When those are told who want to try again.
+    /// When the next retry tick is sent, if a call waits for one.
     next_retry_tick: Option<Instant>,
     connections: HashMap<NodeAddr, MultiplexedConnection>,
-    /// This round's answers.
+    /// Replies of this refresh.
     views: HashMap<NodeAddr, Result<NodeView, StoreError>>,
-    /// Who has been asked, in this round, and has not answered.
+    /// Queries of this refresh without a reply so far.
     in_flight: JoinSet<NodeAnswer>,
-    /// Whether it was known who has what when they were asked, and when the first has answered then.
+    /// Whether a slot map was known when this refresh started, and the time of the first reply in that case.
     was_known: bool,
     first_answer: Option<Instant>,
-    /// When they were asked last, and when they are asked next.
+    /// Start of the last refresh, and of the next one.
     last: Instant,
     next: Instant,
 }
@@ -114,7 +115,7 @@ impl ClusterWatcher {
                     }
                 }
                 () = next_retry_tick, if state.next_retry_tick.is_some() => self.send_retry_tick(),
-                // The next round is not to wait for those to whom connecting takes long.
+                // Servers that are slow to connect must not delay the next refresh.
                 () = deadline, if state.first_answer.is_some() => {
                     state.first_answer = None;
                     state.in_flight = JoinSet::new();
@@ -137,7 +138,7 @@ impl ClusterWatcher {
         self.retry_tick_tx.send_replace(());
     }
 
-    /// All that are known, and those that the address names: whoever is cut off knows least.
+    /// Queries all known servers and those that the address names: a server that is partitioned off has the oldest view.
     fn query_all(&mut self) {
         let state = &mut self.state;
         state.last = Instant::now();
@@ -147,7 +148,7 @@ impl ClusterWatcher {
         let known = self.topology_tx.borrow().slot_map.clone();
         state.was_known = known.is_some();
         let longest = self.client.settings.connect_timeout;
-        // Where nobody is connected to, connecting may take far longer than an answer.
+        // If no connection is open, connecting may take far longer than a reply.
         let limit = match known {
             Some(_) if !state.connections.is_empty() => longest.min(MAX_QUERY_TIMEOUT),
             Some(_) => longest.min(MAX_CONNECT_TIMEOUT),
@@ -228,13 +229,13 @@ impl ClusterWatcher {
         self.send_retry_tick();
     }
 
-    /// Nobody who was asked could say anything.
+    /// Publishes the error of a refresh in which no server had a slot map.
     fn publish_error(&mut self) {
         let failures = self.state.views.iter();
         let failures = failures.filter_map(|(addr, view)| Some((addr, view.as_ref().err()?)));
         let mut failures: Vec<(&NodeAddr, &StoreError)> = failures.collect();
         failures.sort_by_key(|(addr, _)| *addr);
-        // What does not pass by itself says most.
+        // An error that does not pass by itself is the most informative one.
         let lasting = failures.iter().find(|(_, failure)| !failure.is_transient());
         let cause = lasting.map_or(StoreErrorKind::Unreachable, |(_, failure)| failure.kind);
         let each = failures.iter();

@@ -1,4 +1,4 @@
-//! Where the connection is kept that is used.
+//! The current connection of a [`Connection`](super::Connection).
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -7,22 +7,23 @@ use tokio::sync::Notify;
 use super::{Generation, LiveConnection, lock};
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// The one that is used, if there is one.
+/// The current connection, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct CurrentConnection {
     live: Mutex<Option<LiveConnection>>,
-    /// The latest that has ended, be it before it was kept. Changed only under the lock of `live`.
+    /// The latest generation that has ended, even if it ended before it was installed. Changed only under the lock of
+    /// `live`.
     last_dead: Mutex<Generation>,
-    /// It has gone.
+    /// Notified when the current connection has gone.
     disconnected: Notify,
 }
 
 impl CurrentConnection {
-    /// Keeps one that has just been made, unless another was made meanwhile: then it is not needed.
+    /// Installs a new connection, unless a newer one was made in the meantime: then it is not needed.
     ///
     /// # Errors
     ///
-    /// If it has ended since: nobody would hear of that again.
+    /// If the connection has ended since: no further event would report that.
     pub(super) fn install(
         &self,
         generation: Generation,
@@ -40,7 +41,7 @@ impl CurrentConnection {
         Ok(())
     }
 
-    /// This one is of no use any more.
+    /// Marks a connection as dead, and drops it if it is the current one.
     pub(super) fn mark_dead(&self, generation: Generation) {
         let mut live = self.lock();
         let mut last_dead = lock(&self.last_dead);
@@ -56,10 +57,10 @@ impl CurrentConnection {
         }
     }
 
-    /// Resolves when there is none.
+    /// Resolves when there is no connection.
     pub(super) async fn disconnected(&self) {
         loop {
-            // Before it is looked at: whoever empties it tells afterwards.
+            // Register before the check: `mark_dead` empties `live` first and notifies afterwards.
             let disconnected = self.disconnected.notified();
             if self.lock().is_none() {
                 return;

@@ -1,7 +1,7 @@
-//! What a connection carries.
+//! Payload of a call on a connection: a command, several commands, or a script.
 //!
-//! What it takes for a grant to count is heard right behind the script, over the same connection: what is asked elsewhere, or
-//! before, says nothing about this grant.
+//! The checks of the durability policy follow right behind the script, over the same connection: a check on another
+//! connection, or before the script, proves nothing about this grant.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, ServerErrorKind, Value};
@@ -10,17 +10,17 @@ use super::ServerState;
 use crate::engine::redis::durability::{DurabilityPolicy, ReplicaAcks};
 use crate::engine::redis::scripts::ScriptCall;
 
-/// What is to be sent.
+/// The commands of one call.
 pub(super) enum Payload<'a> {
     Command(&'a Cmd),
-    /// Commands in one round trip, each with an answer or an error of its own.
+    /// Commands in one round trip, each with a reply or an error of its own.
     Commands(&'a Pipeline),
     Script(&'a ScriptCall<'a>),
 }
 
 impl Payload<'_> {
-    /// Sends it; a script again by its text if the server does not know it. What is heard behind a script comes behind its
-    /// answer.
+    /// Sends the payload. A script is sent again by its text if the server does not know its hash. The replies to the
+    /// durability checks come behind the script's reply.
     pub(super) async fn send(
         &self,
         connection: &mut MultiplexedConnection,
@@ -62,7 +62,7 @@ impl Payload<'_> {
         Ok(answers)
     }
 
-    /// Whether each item of the answer is a result of its own, and a text in it an error.
+    /// Returns whether each item of the reply is a result of its own, in which a text is an error.
     pub(super) fn has_item_results(&self) -> bool {
         match self {
             Self::Command(_) | Self::Commands(_) => false,
@@ -70,7 +70,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Whether it may grant something to somebody who has nothing of it.
+    /// Returns whether the payload may grant something to an owner that has no hold yet.
     pub(super) fn is_fresh_acquire(&self) -> bool {
         match self {
             Self::Command(_) | Self::Commands(_) => false,
@@ -79,7 +79,7 @@ impl Payload<'_> {
     }
 }
 
-/// How servers begin the details of the error for a command that they do not have.
+/// Beginning of the error details for a command that the server does not have.
 const UNKNOWN_COMMAND: &str = "unknown command";
 
 async fn evalsha_or_eval(
@@ -99,11 +99,11 @@ async fn evalsha_or_eval(
     Ok(answers)
 }
 
-/// What a server has answered.
+/// The replies of a server to one call.
 #[derive(Debug)]
 pub(super) struct RawReplies {
     pub(super) first: Value,
-    /// What was heard behind it.
+    /// Replies to the durability checks behind the script.
     pub(super) trailing: Vec<Value>,
 }
 
@@ -114,7 +114,8 @@ impl RawReplies {
     }
 }
 
-/// Runs a script, and asks for what else it takes. `asking` if its keys are on their way there.
+/// Runs a script, followed by the durability checks. With `asking`, sends `ASKING` first: the keys are
+/// being migrated to the server.
 async fn send_with_durability(
     connection: &mut MultiplexedConnection,
     durability: &DurabilityPolicy,

@@ -1,4 +1,4 @@
-//! A call under way.
+//! A call in flight.
 
 #![expect(clippy::disallowed_methods, reason = "engines may read the clock")]
 
@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::{Connection, Generation, LiveConnection, lock};
 use crate::engine::redis::stall_detector::StallDetector;
 
-/// One call that waits for its answer. Dropped without one, it may be the last straw for a connection
-/// that has fallen silent; calls under way keep that until they are done.
+/// One call that waits for its reply. If it is dropped without one, a connection that has fallen silent may be given
+/// up; calls in flight keep that connection until they are done.
 pub(super) struct PendingReply<'a> {
     connection: &'a Connection,
     generation: Generation,

@@ -1,4 +1,4 @@
-//! What may be sent: a script, a command, or several commands.
+//! The calls that a connection sends: a script, a command, or several commands.
 
 use redis::{Cmd, Pipeline, Value};
 
@@ -9,8 +9,8 @@ use crate::engine::redis::durability::ScriptReply;
 use crate::engine::redis::scripts::ScriptCall;
 
 impl Connection {
-    /// Runs a script, by its hash or, where the server does not know it, by its text; unless it takes something, and the
-    /// server grants nothing new.
+    /// Runs a script by its hash or, if the server does not know the hash, by its text. A script that acquires
+    /// something is not sent while the server grants nothing new.
     pub(crate) async fn run(&self, call: &ScriptCall<'_>) -> Result<ScriptReply, StoreError> {
         self.execute(&Payload::Script(call)).await
     }
@@ -21,7 +21,7 @@ impl Connection {
         Ok(ran.executed()?.value)
     }
 
-    /// Sends several commands in one round trip; each has an answer of its own, or an error.
+    /// Sends several commands in one round trip; each has a reply or an error of its own.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
         if commands.is_empty() {
             return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and what is asked of it.
+//! Handshake with the server at the other end of a connection, and the state that results.
 
 #![expect(
     clippy::disallowed_methods,
@@ -18,20 +18,20 @@ use crate::engine::redis::incarnation::{self, Incarnation, IncarnationTracker, S
 use crate::engine::redis::promotion_record::PromotionRecord;
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// What is asked of the server at the other end beside what it is told to do.
+/// Context of a connection: the state and settings for the checks that it makes beside its calls.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionContext {
-    /// Whom all connections of the client have met.
+    /// The incarnations that all connections of the client have observed.
     pub(crate) incarnations: Arc<IncarnationTracker>,
-    /// What it takes for what is granted here to count.
+    /// Conditions under which a grant on this connection counts.
     pub(crate) durability: DurabilityPolicy,
-    /// Where it is kept since when a server is known by its data.
+    /// Record of since when a server has been known with its data.
     pub(crate) promotion_record: PromotionRecord,
     pub(crate) events: Events,
 }
 
 impl ConnectionContext {
-    /// Gets to know the server, before anything is asked of it: what it grants comes after.
+    /// Identifies the server before any request is sent to it: every grant on this connection comes after.
     pub(super) async fn handshake(
         &self,
         connection: &mut MultiplexedConnection,
@@ -55,7 +55,7 @@ impl ConnectionContext {
         Ok(server)
     }
 
-    /// From when on it grants something new, if there is a delay.
+    /// Returns the time from which the server grants new locks, if there is a failover delay.
     async fn grants_allowed_at(
         &self,
         connection: &mut MultiplexedConnection,
@@ -70,7 +70,8 @@ impl ConnectionContext {
             StoreError::new(StoreErrorKind::Unusable, why)
         };
         let incarnation = info.incarnation.as_ref().ok_or_else(unknown)?;
-        // Also of one that was never promoted: who may not do this is to be told now, and not when another takes its place.
+        // Also for a server that was never promoted: a user that may not do this gets the error now, and not after a
+        // failover.
         let promoted_for = self
             .promotion_record
             .first_seen(connection, incarnation, delay);
@@ -79,33 +80,34 @@ impl ConnectionContext {
             true => promoted_for,
             false => info.uptime.ok_or_else(unknown)?,
         };
-        // Not when it was asked: that long ago it was when it was said, and the question may have waited.
+        // Measured from the arrival of the reply, not from sending the query, which may have waited: the age is as of
+        // the reply.
         Ok(self.durability.grants_allowed_at(Instant::now(), age))
     }
 }
 
-/// Who is at the other end.
+/// State of the server at the other end.
 #[derive(Debug)]
 pub(super) struct ServerState {
     pub(super) incarnation: Option<Incarnation>,
-    /// It grants nothing new before.
+    /// The server grants nothing new before this time.
     grants_allowed_at: Option<Instant>,
-    /// Whether EVAL_RO is unknown there, or denied to this user.
+    /// Whether EVAL_RO is unknown to the server, or denied to this user.
     no_read_only_scripts: AtomicBool,
 }
 
 impl ServerState {
-    /// Whether scripts that only read may go as such, as far as is known.
+    /// Returns whether read-only scripts may be sent as such, as far as is known.
     pub(super) fn has_read_only_scripts(&self) -> bool {
         !self.no_read_only_scripts.load(Ordering::Relaxed)
     }
 
-    /// For the rest of this connection they go as any other.
+    /// Sends read-only scripts as any others for the rest of this connection.
     pub(super) fn set_no_read_only_scripts(&self) {
         self.no_read_only_scripts.store(true, Ordering::Relaxed);
     }
 
-    /// For how long it grants nothing new, because it has not been the one for long enough.
+    /// Returns how long the server still grants nothing new, because it was started or promoted too recently.
     pub(super) fn grant_delay_left(&self) -> Option<Duration> {
         if planted!(DelayIgnored) {
             return None;

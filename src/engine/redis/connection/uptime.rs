@@ -1,4 +1,5 @@
-//! For how long the server behind a connection has been up: asked once for each connection, since a restart ends it.
+//! Uptime of the server behind a connection. It is queried once for each connection, since a restart ends the
+//! connection.
 
 use std::sync::OnceLock;
 
@@ -10,7 +11,7 @@ use super::{Connection, LiveConnection, connector};
 use crate::engine::redis::incarnation;
 use crate::engine::{StoreError, StoreErrorKind, Uptime};
 
-/// When the server was up already, for one connection.
+/// A time at which the server was up already, for one connection.
 #[derive(Debug)]
 pub(super) struct StartTime {
     connected: Instant,
@@ -27,7 +28,8 @@ impl StartTime {
 }
 
 impl Connection {
-    /// Makes the connection if there is none. Asked `anew`, the server has answered over that very connection a moment ago.
+    /// Returns the server's uptime, and makes the connection if there is none. With `anew`, the server has replied over
+    /// that very connection a moment ago.
     pub(crate) async fn uptime(&self, anew: bool) -> Result<Uptime, StoreError> {
         self.not_forked(StoreErrorKind::Unreachable)?;
         let mut live = self.live().await?;
@@ -57,7 +59,7 @@ impl Connection {
         let connected = live.started.connected;
         let text: String = match self.check_reply(live, result) {
             Ok(answer) => redis::from_redis_value(answer).unwrap_or_default(),
-            // Servers for rent often forbid it: then it has been up for as long as this connection, and that is all.
+            // Managed services often forbid INFO: then the uptime is only as long as this connection has existed.
             Err(failure) if failure.kind == StoreErrorKind::Denied => {
                 let why = failure.detail;
                 self.context.events.emit(Level::WARN, move || {
@@ -70,11 +72,12 @@ impl Connection {
             }
             Err(failure) => return Err(failure),
         };
-        // One that was a replica yesterday may have been up for a year, and never told of the last grants.
+        // A server that was a replica yesterday may have been up for a year, and may never have received the last
+        // grants.
         let uptime = incarnation::parse_uptime(&text).filter(|_| !self.connector.can_fail_over());
         let started = uptime.and_then(|uptime| answered.checked_sub(uptime));
         let started = started.map_or(connected, |started| started.min(connected));
-        // Whoever came first was told the same.
+        // Another call may have stored the same value already.
         let _ = live.started.reported.set(started);
         Ok(())
     }

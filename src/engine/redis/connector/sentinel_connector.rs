@@ -1,4 +1,4 @@
-//! The way to wherever the master is.
+//! Connector to the current master, as its sentinels report it.
 
 #![expect(
     clippy::disallowed_methods,
@@ -20,7 +20,7 @@ use crate::engine::{StoreError, StoreErrorKind};
 
 const MOVED: &str = "the sentinels name another master";
 
-/// When a call began, and on which runtime.
+/// Start time of a call, and the runtime that it started on.
 pub(crate) struct CallStart {
     at: Instant,
     runtime: Option<runtime::Id>,
@@ -38,8 +38,8 @@ impl CallStart {
         self.at.elapsed()
     }
 
-    /// Whether it is still polled there. Who has let go of it has it heard out, and not tried again: that would make the
-    /// callers' next connection on the driver's runtime.
+    /// Returns whether the call is still polled on that runtime. A call that its caller has dropped is completed
+    /// elsewhere and not retried: a retry would make the callers' next connection on the driver's runtime.
     pub(crate) fn is_same_runtime(&self) -> bool {
         self.runtime.is_some() && self.runtime == current_runtime()
     }
@@ -51,7 +51,7 @@ fn current_runtime() -> Option<runtime::Id> {
 
 pub(super) struct SentinelConnector {
     master: WatchedMaster,
-    /// As whom one goes there, and how.
+    /// User, database and security of the connections to the master.
     address: Address,
     settings: RedisSettings,
 }
@@ -70,7 +70,7 @@ impl SentinelConnector {
         }
     }
 
-    /// Makes a connection there, for as long as that may take.
+    /// Makes a connection to the master, within `limit`.
     pub(super) async fn open(
         &self,
         config: AsyncConnectionConfig,
@@ -84,7 +84,8 @@ impl SentinelConnector {
         })
     }
 
-    /// Goes where the master is said to be, and sees that it is one: what a sentinel says may be old.
+    /// Connects to the reported address of the master, and checks that the server is one: a sentinel's report may be
+    /// out of date.
     async fn open_master(
         &self,
         config: AsyncConnectionConfig,
@@ -97,7 +98,7 @@ impl SentinelConnector {
             let role = redis::cmd("ROLE");
             let is_master = match role.query_async(&mut connection).await {
                 Ok(role) => is_master(&role),
-                // Who may not ask goes by what the sentinels say.
+                // A user that may not run ROLE relies on the sentinels.
                 Err(error) if failure::from_call_error(&error).kind == StoreErrorKind::Denied => {
                     true
                 }
@@ -135,7 +136,7 @@ impl SentinelConnector {
         }
     }
 
-    /// Whether a call is worth another try, once the master may have moved.
+    /// Waits until the master may have moved, and returns whether a failed call is worth a retry.
     pub(super) async fn wait_to_retry(
         &self,
         failure: &StoreError,
@@ -145,11 +146,11 @@ impl SentinelConnector {
         if !failure::is_failover(failure) || begun.at.elapsed() >= give_up {
             return false;
         }
-        // No timer of this runtime's: a call that is heard out elsewhere may outlive it.
+        // No timer of this runtime is used: a call that is completed elsewhere may outlive the runtime.
         self.master.refreshed().await && begun.is_same_runtime()
     }
 
-    /// Has the sentinels asked soon.
+    /// Requests a refresh from the sentinels soon.
     pub(super) fn refresh(&self) {
         self.master.refresh();
     }
@@ -163,7 +164,7 @@ impl SentinelConnector {
     }
 }
 
-/// What was under way when its server was left: it may have been carried out there.
+/// Returns the error of a call that was in flight when its server was left: the server may have carried it out.
 pub(crate) fn master_changed() -> StoreError {
     StoreError::new(StoreErrorKind::Interrupted, MOVED)
 }

@@ -31,7 +31,7 @@ impl SimulatedTransport {
         self.info.addr()
     }
 
-    /// Makes a connection, for as long as that may take.
+    /// Makes a connection, within `limit`.
     #[expect(clippy::disallowed_methods, reason = "a connection's own task")]
     pub(super) async fn open(
         &self,
@@ -55,7 +55,7 @@ impl SimulatedTransport {
         };
         let made = timeout(limit, making).await;
         let (connection, driver) = made.map_err(|_| unreachable("no answer in time"))??;
-        // Ends when the last handle to the connection is dropped.
+        // The task ends when the last handle to the connection is dropped.
         tokio::spawn(in_process(driver));
         Ok(connection)
     }

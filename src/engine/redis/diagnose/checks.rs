@@ -1,4 +1,4 @@
-//! What a server's answers mean for locks. Pure: answers in, findings out.
+//! Findings about a server for use with locks. Pure: replies of the server in, findings out.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::engine::redis::info::Info;
 use crate::engine::{Diagnostic, StoreError, StoreErrorKind};
 use crate::protocol::Reply;
 
-/// From here on a `since` in a label looks wrong to people.
+/// Clock offset above which a `since` time in a label looks wrong to people.
 const MAX_CLOCK_OFFSET: Duration = Duration::from_secs(5);
 
 pub(super) fn encryption(transport_security: TransportSecurity) -> Diagnostic {
@@ -51,7 +51,7 @@ pub(super) fn version(info: Option<&Info<'_>>) -> Diagnostic {
     Diagnostic::ok(what, format!("Redis {version}"))
 }
 
-/// Locks are not at a sentinel, and not all of them at one server of a cluster.
+/// Returns a failure for an address that cannot serve all locks: a sentinel has none, one server of a cluster only some.
 pub(super) fn server_mode(info: &Info<'_>) -> Option<Diagnostic> {
     let mode = info.get("redis_mode").or_else(|| info.get("server_mode"));
     let (found, advice) = match mode? {
@@ -127,7 +127,7 @@ pub(super) fn persistence(
     }
 }
 
-/// Every lock has a time to live, so every policy but `noeviction` may evict it.
+/// Checks the eviction policy. Every lock has a TTL, so that every policy but `noeviction` may evict it.
 pub(super) fn eviction(info: Option<&Info<'_>>) -> Diagnostic {
     let what = "eviction";
     let Some(policy) = info.and_then(|info| info.get("maxmemory_policy")) else {
@@ -147,7 +147,7 @@ pub(super) fn eviction(info: Option<&Info<'_>>) -> Diagnostic {
 pub(super) fn locking(tried: Result<Reply, StoreError>) -> Diagnostic {
     let what = "locking";
     match tried {
-        // Nobody else has its name.
+        // No other client uses the name of the probe lock, so that the failover delay is the only reason.
         Ok(Reply::Busy { ttl }) => Diagnostic::warn(
             what,
             format!(
@@ -203,7 +203,8 @@ pub(super) fn listing(tried: Result<(), StoreError>) -> Diagnostic {
     }
 }
 
-/// Only a hint: leases are counted by the server, and validity by each holder's own monotonic clock.
+/// Checks the clock offset. This is only a hint: the server counts down leases, and each holder measures its validity by its
+/// own monotonic clock.
 pub(super) fn clock(ahead_millis: Option<i64>) -> Diagnostic {
     let what = "clock";
     let Some(ahead) = ahead_millis else {
@@ -223,7 +224,7 @@ fn unknown(what: &str, advice: &str) -> Diagnostic {
     Diagnostic::warn(what, "the server does not say", advice)
 }
 
-/// Whether the user may do it, but not under the name it was tried with.
+/// Returns whether the user may run the command, but not on the names that the probe used.
 fn is_about_names(failure: &StoreError) -> bool {
     let denied = matches!(
         failure.kind,

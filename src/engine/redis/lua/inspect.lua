@@ -1,16 +1,17 @@
--- Behind the formats: reports what is held under a name, whatever kind of lock it is. Reads only, and a bounded amount: a lock
--- with more than 256 readers, and more than 256 permits that are out, are reported page by page.
+-- Reports the holders of a name, whatever kind of lock it is; the formats precede it. It only reads, and a bounded amount: a
+-- lock with more than 256 readers, or a semaphore with more than 256 permits in use, is reported page by page.
 --
--- KEYS  the lock and, as far as the user may read them, keys beside it
--- ARGV  1 what the readers' keys begin with   2 the cursor: 0 for the first page   3 a letter for each key: l the lock, t the last
---       token, q the queue, w the waiting writers, o the permits that are out, c their clients, n the waiters for several permits
---       4 the other name with the same side keys, or nothing
+-- KEYS  the lock and, as far as the user may read them, its side keys
+-- ARGV  1 prefix of the readers' timeout keys   2 the cursor: 0 for the first page   3 a letter for each key: l the lock, t the
+--       last token, q the queue, w the waiting writers, o the permits in use, c their clients, n the waiters for several permits
+--       4 the other name with the same side keys, or ''
 -- Returns  {'free'}  also for permits without a number whose clients distlock has not noted, or the user may not read
---          {'number'}  an integer, of which no permit is out
---          {'hash', remaining ms (-1 no end), the token or '', the first hundred waiters, owner, count, ...}
+--          {'number'}  an integer without permits in use
+--          {'hash', remaining ms (-1 no expiry), the token or '', the first hundred waiters, owner, count, ...}
 --          {'shared', next cursor, remaining ms, the mode, the first hundred waiting writers, field, count, its own ms, ...}
 --          {'value', remaining ms, the owner}
---          {'permits', next cursor, available, out, {id, remaining ms (-1 no end), ...}, {client uuids}, the first hundred waiters}
+--          {'permits', next cursor, available, in use, {id, remaining ms (-1 no expiry), ...}, {client uuids},
+--           the first hundred waiters}
 -- A key that is none of these is an error, and its content is not reported.
 local key, cursor = {}, ARGV[2]
 for i, name in ipairs(KEYS) do
@@ -27,13 +28,13 @@ local function clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Whether a key beside the lock is there, and of this type. A key of another type is another program's.
+-- Returns whether a side key exists and has this type. A key of another type belongs to another program.
 local function is_there(beside, of_type)
   return beside and redis.call('TYPE', beside)['ok'] == of_type
 end
 
--- The first hundred owners that read(from, to) returns. What is no owner may be of any length, so that few are read at a time,
--- and none behind the first that is no owner.
+-- Returns the first hundred owners that read(from, to) returns. Other data may be of any length, so that a few entries are read
+-- at a time, and none after the first that is no owner.
 local function owners_of(read)
   local owners, from = {}, 0
   for _, to in ipairs({1, 9, 19, 39, 59, 79, 99}) do
@@ -51,14 +52,14 @@ local function owners_of(read)
   return owners
 end
 
--- The first hundred owners in a list; none without a key.
+-- Returns the first hundred owners in a list, or none without a key.
 local function waiters(list)
   return is_there(list, 'list') and owners_of(function(from, to)
     return redis.call('LRANGE', list, from, to)
   end) or {}
 end
 
--- A plain, fenced or fair lock: each field is an owner.
+-- Reports a plain, fenced or fair lock: each field is an owner.
 local function of_owners(ttl)
   -- One byte more than the longest token: a string of any size costs the same.
   local token = is_there(key.t, 'string') and redis.call('GETRANGE', key.t, 0, 17) or ''
@@ -70,7 +71,7 @@ local function of_owners(ttl)
   return answer
 end
 
--- How long a reader holds the lock still; it has a key for each time that it holds it, of which the newest are read.
+-- Returns how long a reader still holds the lock. A reader has a key for each of its holds, of which the newest are read.
 local function left(reader, count, most)
   local longest = -2
   for number = math.max(1, count - most + 1), count do
@@ -80,12 +81,12 @@ local function left(reader, count, most)
   return longest
 end
 
--- A read/write lock, or a page of it.
+-- Reports a read/write lock, or a page of it.
 local function of_readers(ttl, mode)
   local page = {'0', {}}
   local size = redis.call('HLEN', lock)
   if size <= 256 then
-    -- Another program's value may be of any size: one that is too long for a count is not read.
+    -- Another program's value may be of any size: a value that is too long for a count is not read.
     local names = redis.call('HRANDFIELD', lock, size)
     for _, name in ipairs(names) do
       if not is_owner(name) and name ~= 'mode' or redis.call('HSTRLEN', lock, name) > 9 then
@@ -107,7 +108,7 @@ local function of_readers(ttl, mode)
     end)
   end
   local answer, fields = {'shared', page[1], ttl, mode, writers}, page[2]
-  -- There are two words for each reader: at most 640 times of readers are asked for, and one for each.
+  -- There are two elements for each reader. At most 640 timeout keys are read, and at least one for each reader.
   local most = math.max(1, math.floor(1280 / #fields))
   for i = 1, #fields, 2 do
     local field, count = fields[i], fields[i + 1]
@@ -117,7 +118,7 @@ local function of_readers(ttl, mode)
     end
     local own = owner and (writes and ttl or left(field, tonumber(count), most))
     if own and ttl >= 0 then
-      -- It ends with the lock, which Redisson's watchdog may have cut short.
+      -- A reader's hold ends with the lock, whose lease Redisson's watchdog may have shortened.
       own = math.min(own, ttl)
     end
     if own and (writes or own > 0) then
@@ -129,14 +130,14 @@ local function of_readers(ttl, mode)
   return answer
 end
 
--- The uuids of the clients that have these permits: an id begins with four bytes of its client's.
+-- Returns the uuids of the clients that have these permits: an id starts with four bytes of its client's id.
 local function clients_of(ids)
   local known, clients = {}, {}
   for i = 1, key.c and #ids or 0, 2 do
     local start = string.sub(ids[i], 1, 4)
     if not known[start] then
       known[start] = true
-      -- A field that is no uuid is another program's, and may be of any size.
+      -- A field that is no uuid belongs to another program, and may be of any size.
       local is_uuid = redis.call('HSTRLEN', key.c, start) == 36
       clients[#clients + 1] = is_uuid and redis.call('HGET', key.c, start) or nil
     end
@@ -144,7 +145,7 @@ local function clients_of(ids)
   return clients
 end
 
--- A semaphore with permits that are out. Late permits count as available: the next acquire takes them back.
+-- Reports a semaphore with permits in use. Expired permits count as available: the next acquire reclaims them.
 local function of_permits(available)
   local out, now = key.o, clock()
   if not are_permits(out) then
@@ -159,7 +160,7 @@ local function of_permits(available)
   end
   local page = {'0', {}}
   if size <= 256 then
-    -- Few at a time: a member may be of any length, and none is read behind one that is no permit.
+    -- A few at a time: a member may be of any length, and none is read after one that is no permit.
     for from = 0, size - 1, 16 do
       local some = redis.call('ZRANGE', out, from, from + 15, 'WITHSCORES')
       for i = 1, #some, 2 do
@@ -208,6 +209,6 @@ elseif kind == 'string' then
 elseif kind ~= 'none' then
   return foreign()
 end
--- A semaphore whose number was deleted may still have permits that are out. Those of the other name are not its own.
+-- A semaphore whose number was deleted may still have permits in use. Permits of the other name are not its own.
 local twin = ARGV[4] ~= '' and redis.pcall('EXISTS', ARGV[4]) == 1
 return not twin and is_there(key.o, 'zset') and of_permits(nil) or {'free'}

@@ -1,4 +1,4 @@
-//! What has to be known to decide a request, and the decision.
+//! Read phase: reads the state that decides a request, and decides it.
 
 use std::time::Duration;
 
@@ -18,32 +18,33 @@ use crate::protocol::{
     Request, StateKind,
 };
 
-/// The moment of the decision. The rules only compare; the server's own time is added where it is written.
+/// Returns the time of the decision. The rules only compare times; the server's own time is added where a time is
+/// written.
 fn now() -> Moment {
     Moment::at(Duration::from_secs(1))
 }
 
-/// A question to the server, for one request.
+/// The queries to the server for one request.
 pub(super) struct ReadPhase<'a> {
     request: &'a Request,
     lock: String,
     tombstones_key: String,
-    /// Where the last token is, if it has one.
+    /// Key of the last token, for a lock that has one.
     token: Option<String>,
     channel: String,
     commands: Pipeline,
 }
 
-/// What a lock looks like.
+/// State of a lock, as read from the server.
 struct ObservedState {
-    /// Owners and counts; of a simple lock the one.
+    /// Owners and counts; a simple lock has one.
     owners: Vec<(String, u32)>,
-    /// Nobody's lock: another type, or a hash without an owner.
+    /// Whether the key holds no lock of this kind: another type, or a hash without an owner.
     other: bool,
-    /// -1 without an end, -2 if it is free.
+    /// Time to live in ms: -1 without an end, -2 if the lock is free.
     pttl: i64,
     token: Option<FencingToken>,
-    /// Whether tokens can be counted on from the last one.
+    /// Whether the next token can be counted on from the last one.
     counts: bool,
 }
 
@@ -56,7 +57,7 @@ impl<'a> ReadPhase<'a> {
         let token = kind.is_fenced().then(|| keys.token(name).to_string());
         let channel = keys.channel(&request.subject.channel()).to_string();
         let mut commands = Pipeline::new();
-        // What an earlier question has watched, and nobody wrote, is of no concern.
+        // An earlier read phase that was not followed by a write may have left watched keys.
         commands.cmd("UNWATCH");
         commands
             .cmd("WATCH")
@@ -64,13 +65,13 @@ impl<'a> ReadPhase<'a> {
             .arg(&tombstones_key)
             .arg(&token);
         commands.cmd("PTTL").arg(&lock);
-        // One more than a lock can have: another program's data of any size costs the same.
+        // One more than a lock can have is read, so that another program's data of any size costs the same.
         match (kind.state_kind(), acting_owner(&request.action)) {
             (StateKind::Simple, _) => {
                 let range = commands.cmd("GETRANGE").arg(&lock);
                 range.arg(0).arg(LONGEST_HOLDER);
             }
-            // The names alone: another program's values may be of any size.
+            // Only the names are read: another program's values may be of any size.
             (_, Some(owner)) => {
                 let names = commands.cmd("HRANDFIELD").arg(&lock);
                 names.arg(MOST_OWNERS + 1);
@@ -84,7 +85,8 @@ impl<'a> ReadPhase<'a> {
         commands.cmd("TIME");
         commands.cmd("PUBSUB").arg("NUMSUB").arg(&channel);
         if let Some(token) = &token {
-            // One byte more than the longest token, and the end, which tells a missing counter from an empty one.
+            // One byte more than the longest token is read, and the time to live, which distinguishes a missing counter
+            // from an empty one.
             let range = commands.cmd("GETRANGE").arg(token);
             range.arg(0).arg(LONGEST_TOKEN);
             commands.cmd("PTTL").arg(token);
@@ -109,7 +111,7 @@ impl<'a> ReadPhase<'a> {
         &self.commands
     }
 
-    /// The answer, and what is to be written first, if anything.
+    /// Returns the reply, and the plan of what is to be written first, if anything.
     pub(super) fn decide(
         self,
         answers: Vec<Value>,
@@ -129,7 +131,7 @@ impl<'a> ReadPhase<'a> {
             let token = Some(token).filter(|_| !is_missing);
             let counts = |token: &String| {
                 let last = token.parse::<i64>().ok();
-                // As Redis itself writes it: anything else it does not count on from.
+                // Only a number as Redis itself writes it counts: Redis increments nothing else.
                 last.is_some_and(|last| {
                     token.len() <= LONGEST_TOKEN
                         && last.to_string() == *token
@@ -139,7 +141,7 @@ impl<'a> ReadPhase<'a> {
             seen.counts = token.as_ref().is_none_or(counts);
             seen.token = token.and_then(|token| token.parse().ok().map(FencingToken::new));
         }
-        // Who may not look at the marks must not go on as if there were none.
+        // A user that may not read the tombstones must not go on as if there were none.
         let has_tombstone = matches!(
             value(next())?,
             Value::BulkString(_) | Value::SimpleString(_) | Value::Double(_)
@@ -149,20 +151,20 @@ impl<'a> ReadPhase<'a> {
             return Ok((inspected(seen), None));
         }
         let before = self.held(&seen);
-        let mut marks = Tombstones::default();
+        let mut tombstones = Tombstones::default();
         if let (Some((owner, entry)), true) = (acquiring_owner(&self.request.action), has_tombstone)
         {
-            marks.insert(&owner, entry, now());
+            tombstones.insert(&owner, entry, now());
         }
         let clock_token =
             FencingToken::new(seconds.saturating_mul(1_000_000).saturating_add(micros));
         let in_time = self.token.is_none() || clock_token <= FencingToken::LAST;
         if let (Action::Transfer { to, .. }, false) = (&self.request.action, seen.counts && in_time)
         {
-            // Nobody can have it with a token: then it is given back, and no more.
-            marks.insert(to, Entry::Fresh, now());
+            // No token can be granted, so the lock is released and not handed off.
+            tombstones.insert(to, Entry::Fresh, now());
         }
-        let mut state = State::new(before.clone(), marks);
+        let mut state = State::new(before.clone(), tombstones);
         let ctx = ApplyContext {
             now: now(),
             listeners,
@@ -170,7 +172,7 @@ impl<'a> ReadPhase<'a> {
         };
         let outcome = state.apply(self.request, &ctx, &mut MemoryQueue::default());
         let reply = match outcome.reply {
-            // No client of ours leaves a lock without an end, and no rule knows of one.
+            // No client of ours leaves a lock without an end, and no rule knows such a lock.
             Ok(Reply::Busy { .. }) if seen.pttl == -1 => Reply::Busy { ttl: None },
             Ok(Reply::Granted { token: Some(token) })
                 if !seen.counts || token > FencingToken::LAST =>
@@ -239,7 +241,7 @@ impl<'a> ReadPhase<'a> {
                 if let Some((owner, count)) = own
                     && let Some(count) = value::<Option<String>>(count)?
                 {
-                    // A hold of its own, whatever else there may be.
+                    // A hold of the owner counts, whatever else the hash contains.
                     let count = count.parse().unwrap_or(1);
                     seen.owners.push((owner.to_string(), count));
                 } else if is_lock {
@@ -255,7 +257,7 @@ impl<'a> ReadPhase<'a> {
                     seen.other = true;
                 }
             }
-            // Asked for with scripts alone.
+            // These kinds need scripts.
             (
                 StateKind::ReadWrite
                 | StateKind::Semaphore
@@ -270,7 +272,8 @@ impl<'a> ReadPhase<'a> {
                 let owner: Vec<u8> = value(answer)?;
                 let long = owner.len() > LONGEST_HOLDER;
                 let owner = String::from_utf8_lossy(&owner).into_owned();
-                // Who only asks for the lock waits for whoever has it; what may be anything is neither told nor removed.
+                // A request that only acquires waits for any holder. A string of an unknown format is neither reported
+                // nor removed.
                 let action = &self.request.action;
                 let removes = matches!(action, Action::ForceRelease | Action::Inspect);
                 seen.other = long || removes && owner.parse::<OwnerId>().is_err();
@@ -280,7 +283,7 @@ impl<'a> ReadPhase<'a> {
         Ok(seen)
     }
 
-    /// The hold as the rules know it: that of the one who asks, or somebody's.
+    /// Returns the hold as the rules see it: that of the requesting owner, or of some other.
     fn held(&self, seen: &ObservedState) -> Option<PrimitiveState> {
         let shape = self.request.subject.kind.state_kind();
         let until = match u64::try_from(seen.pttl) {
@@ -299,13 +302,14 @@ impl<'a> ReadPhase<'a> {
             .iter()
             .find(|(owner, _)| Some(owner) == asks.as_ref());
         let (owner, count) = mine.or(seen.owners.first())?;
-        // One that is not ours need only be another.
+        // An owner that is not ours only has to differ from ours.
         let owner = owner.parse().unwrap_or(UNKNOWN_OWNER);
         PrimitiveState::new(shape, owner, *count, until, seen.token)
     }
 }
 
-/// Whether a field of a hash is a hold of the plain lock: its owner, and its count where that was read.
+/// Returns whether a field of a hash is a hold of the plain lock, judged by its owner, and by its count if that was
+/// read.
 fn is_hold((owner, count): &(Vec<u8>, Option<Vec<u8>>)) -> bool {
     let exclusive = format::owner(owner) == Some(Side::Reader);
     exclusive && count.as_deref().is_none_or(format::is_hold_count)
@@ -313,7 +317,7 @@ fn is_hold((owner, count): &(Vec<u8>, Option<Vec<u8>>)) -> bool {
 
 const UNKNOWN_OWNER: OwnerId = OwnerId::new(ClientId::new([0; 16]), 0);
 
-/// Whose hold the request is about.
+/// Returns the owner whose hold the request is about.
 const fn acting_owner(action: &Action) -> Option<OwnerId> {
     match action {
         Action::Acquire { owner, .. }
@@ -326,7 +330,7 @@ const fn acting_owner(action: &Action) -> Option<OwnerId> {
     }
 }
 
-/// Which acquire may have been undone before it came.
+/// Returns the acquire that may have been undone before it arrived.
 const fn acquiring_owner(action: &Action) -> Option<(OwnerId, Entry)> {
     match action {
         Action::Acquire { owner, entry, .. } => Some((*owner, *entry)),
@@ -341,7 +345,7 @@ const fn acquiring_owner(action: &Action) -> Option<(OwnerId, Entry)> {
     }
 }
 
-/// As the scripts say it.
+/// The same words as in the scripts.
 const BAD_COUNTER: &str = "its token counter, redisson_lock_token:{NAME}, is no integer below 2^53; docs/fencing.md says how to reset it";
 const CLOCK_TOO_LATE: &str =
     "the clock of the server is beyond the year 2255, where tokens end; set it right";
@@ -376,7 +380,7 @@ fn inspected(seen: ObservedState) -> OptimisticResult {
     })))
 }
 
-/// Reads an answer; an error is one of the server's.
+/// Reads a reply; an error is the server's.
 fn value<T: redis::FromRedisValue>(answer: Value) -> Result<T, StoreError> {
     let answer = answer.extract_error();
     let answer = answer.map_err(|error| failure::from_call_error(&error))?;

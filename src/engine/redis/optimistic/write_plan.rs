@@ -1,4 +1,4 @@
-//! What a decision changes, in one transaction.
+//! Write plan: the changes of a decision, in one transaction.
 
 use redis::{Cmd, Pipeline, Value};
 
@@ -15,7 +15,7 @@ pub(super) struct WritePlan {
     tombstones_key: String,
     channel: String,
     queued: Vec<Cmd>,
-    /// Which of them says how many have heard of it.
+    /// Index of the command whose reply is the number of subscribers that were notified.
     publish: Option<usize>,
     commands: Pipeline,
 }
@@ -32,7 +32,7 @@ impl WritePlan {
         }
     }
 
-    /// Makes of the one hold the other.
+    /// Plans the commands that change the hold `before` into the hold `after`.
     pub(super) fn change(
         &mut self,
         request: &Request,
@@ -45,7 +45,7 @@ impl WritePlan {
         let same = before.and_then(owner) == after.and_then(owner);
         if let Some(before) = before.filter(|_| !same).and_then(owner) {
             match shape {
-                // Others may have their fields beside it.
+                // Other owners may have fields in the same hash.
                 StateKind::Mutex if request.action != Action::ForceRelease => {
                     let field = before.to_string();
                     self.add("HDEL", |cmd| cmd.arg(field));
@@ -53,7 +53,7 @@ impl WritePlan {
                 StateKind::Mutex | StateKind::ReadWrite | StateKind::Simple => {
                     self.add("DEL", |cmd| cmd)
                 }
-                // Nobody holds them.
+                // These kinds have no holder.
                 StateKind::Semaphore | StateKind::Counter | StateKind::Countdown => {}
             }
         }
@@ -83,13 +83,13 @@ impl WritePlan {
         }
     }
 
-    /// The last token is this one from now on, and for ever.
+    /// Stores the last token, without expiry.
     pub(super) fn set_token(&mut self, counter: &str, token: FencingToken) {
         let set = cmd("SET", counter, |cmd| cmd.arg(token.number()));
         self.queued.push(set);
     }
 
-    /// Refuses an acquire from this server's millisecond on.
+    /// Adds a tombstone that refuses an acquire, from this millisecond of the server's clock on.
     pub(super) fn add_tombstone(&mut self, member: &str, millis: u64) {
         let ttl = u64::try_from(TOMBSTONE_TTL.as_millis()).unwrap_or(u64::MAX);
         let commands = [
@@ -104,14 +104,14 @@ impl WritePlan {
         self.queued.extend(commands);
     }
 
-    /// Tells those who wait.
+    /// Notifies the waiters.
     pub(super) fn publish(&mut self) {
         self.publish = Some(self.queued.len());
         let published = cmd("PUBLISH", &self.channel, |cmd| cmd.arg("0"));
         self.queued.push(published);
     }
 
-    /// None if there is nothing to write.
+    /// Completes the transaction; `None` if there is nothing to write.
     pub(super) fn into_transaction(mut self) -> Option<Self> {
         if self.queued.is_empty() {
             return None;
@@ -128,7 +128,7 @@ impl WritePlan {
         &self.commands
     }
 
-    /// What became of it; none if others were quicker.
+    /// Interprets the replies to the transaction; `None` if another client changed the lock first.
     pub(super) fn interpret(
         &self,
         outcome: OptimisticResult,
@@ -139,7 +139,7 @@ impl WritePlan {
         for answer in answers {
             match answer.extract_error() {
                 Ok(answer) => end = answer,
-                // The first says why; EXEC only that it has done nothing.
+                // The first error says why; the error of EXEC only says that nothing was done.
                 Err(error) => {
                     refused.get_or_insert_with(|| failure::from_call_error(&error));
                 }
@@ -147,7 +147,8 @@ impl WritePlan {
         }
         let reply = outcome?;
         match (refused, end, reply) {
-            // A server short of memory keeps a higher count; nobody but its owner goes by that, who will take it all.
+            // On a server that is out of memory, the count stays too high. Only its owner uses the count, and will
+            // release all of it.
             (Some(refused), _, Reply::Kept) if refused.kind == StoreErrorKind::OutOfMemory => {
                 Ok(Some(Reply::Kept))
             }

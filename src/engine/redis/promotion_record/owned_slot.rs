@@ -1,9 +1,9 @@
-//! Which slots a server says that it has itself. Pure.
+//! The slots that a server of a cluster claims for itself. Pure.
 
 use crate::engine::redis::slot::Slot;
 
-/// The first of them, in the words of `CLUSTER NODES`. One that is being given away is not counted: what is new in it belongs
-/// elsewhere already.
+/// Returns the first slot of the server that has sent this `CLUSTER NODES` reply. A slot that is being migrated away is
+/// skipped: a new key in it belongs on the target already.
 pub(super) fn first_owned_slot(nodes: &str) -> Option<Slot> {
     let lines = nodes.lines().map(|line| line.split(' '));
     let mut own = lines.filter(|line| {

@@ -1,4 +1,4 @@
-//! One channel: who listens to it, and what the server knows of that.
+//! One channel: its subscribers, and the state of its subscription at the server.
 
 use std::sync::Weak;
 
@@ -6,34 +6,34 @@ use tokio::sync::oneshot;
 
 use crate::engine::{StoreError, Subscriber};
 
-/// A channel that somebody listens to, or did until just now.
+/// A channel that has subscribers, or had them until just now.
 #[derive(Debug, Default)]
 pub(super) struct ChannelSubscription {
     pub(super) phase: Phase,
     entries: Vec<SubscriberEntry>,
 }
 
-/// What was said to the server, on the connection there is.
+/// State of the subscription at the server, on the current connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Phase {
-    /// SUBSCRIBE is under way. What happens meanwhile waits for its answer.
+    /// SUBSCRIBE is in flight. Changes in the meantime wait for its reply.
     Subscribing,
-    /// The server has confirmed.
+    /// The server has confirmed the subscription.
     Subscribed,
-    /// UNSUBSCRIBE is under way. Whoever comes meanwhile waits for its answer.
+    /// UNSUBSCRIBE is in flight. Subscribers that arrive in the meantime wait for its reply.
     Unsubscribing,
-    /// Nothing yet.
+    /// Nothing was sent yet.
     #[default]
     Unsubscribed,
 }
 
-/// Resolves a [`listen`](super::PubSub::listen).
+/// Completes a call of [`listen`](super::PubSub::listen).
 pub(super) type Ready = oneshot::Sender<Result<(), StoreError>>;
 
 #[derive(Debug)]
 struct SubscriberEntry {
     ear: Weak<Subscriber>,
-    /// Until the server has confirmed for the first time.
+    /// `Some` until the server has confirmed for the first time.
     ready: Option<Ready>,
 }
 
@@ -54,12 +54,13 @@ impl ChannelSubscription {
     }
 
     pub(super) fn remove(&mut self, ear: &Weak<Subscriber>) {
-        // By name, not by whether it is still alive: the listener that sends this is about to go.
+        // Compared by identity, not by whether it is alive: the subscriber that sends this is about to be dropped.
         self.entries
             .retain(|entry| !entry.ear.ptr_eq(ear) && !planted!(LeavingSilencesOthers));
     }
 
-    /// From now on no message is missed; whoever listened before may have missed one.
+    /// Handles the server's confirmation. From now on no message is missed; earlier subscribers may have missed one,
+    /// and are notified.
     pub(super) fn confirmed(&mut self) {
         self.phase = Phase::Subscribed;
         for entry in &mut self.entries {
@@ -75,7 +76,8 @@ impl ChannelSubscription {
         }
     }
 
-    /// The connection is gone: newcomers are turned away, the others will be told when there is another.
+    /// Handles the end of the connection: new subscribers get the error, the others are notified when there is another
+    /// connection.
     pub(super) fn disconnected(&mut self, why: &StoreError) {
         self.phase = Phase::Unsubscribed;
         self.entries.retain_mut(|entry| {
@@ -89,8 +91,8 @@ impl ChannelSubscription {
         });
     }
 
-    /// The server lets nobody listen here: newcomers are told why, the others to look for themselves; they
-    /// hear the reason when they listen anew.
+    /// Handles a refused subscription: new subscribers get the error; the others are closed, so that they poll for
+    /// themselves, and get the error when they subscribe again.
     pub(super) fn refused(&mut self, why: &StoreError) {
         for mut entry in std::mem::take(&mut self.entries) {
             if !entry.answer(Err(why))
@@ -101,7 +103,7 @@ impl ChannelSubscription {
         }
     }
 
-    /// Passes a message on.
+    /// Passes a message on to all subscribers.
     pub(super) fn notify(&self) {
         for ear in self.entries.iter().filter_map(|entry| entry.ear.upgrade()) {
             ear.notify();
@@ -110,18 +112,18 @@ impl ChannelSubscription {
 }
 
 impl SubscriberEntry {
-    /// Answers a newcomer, and says whether this is one.
+    /// Completes a new subscriber, and returns whether this is one.
     fn answer(&mut self, result: Result<(), &StoreError>) -> bool {
         let Some(ready) = self.ready.take() else {
             return false;
         };
-        // One that has gone has sent a `Leave` behind this.
+        // A subscriber that has gone has sent an `Unsubscribe` behind this.
         let _ = ready.send(result.map_err(Clone::clone));
         true
     }
 }
 
-/// Takes a channel from one phase to the next, and says whether it was there.
+/// Moves a channel from one phase to the next, and returns whether it was in the first.
 pub(super) fn transition(
     channel: Option<&mut ChannelSubscription>,
     from: Phase,

@@ -1,8 +1,8 @@
-//! The task that listens.
+//! The pub/sub task, which owns the connection.
 //!
-//! It waits for whatever happens next and for nothing in particular: connecting, subscribing and
-//! leaving go on beside it, so that a slow one keeps no message from those who listen already. For one
-//! channel there is one of them at a time; its answer decides what comes next ([`Phase`]).
+//! The task waits for the next event of any sort: connecting, subscribing and unsubscribing run beside it, so that a
+//! slow operation delays no message to the existing subscribers. Each channel has one operation at a time, whose reply
+//! decides what comes next ([`Phase`]).
 
 #![expect(
     clippy::disallowed_methods,
@@ -40,9 +40,10 @@ pub(super) struct PubSubTask {
     inbox: mpsc::UnboundedReceiver<PubSubCommand>,
     channels: HashMap<String, ChannelSubscription>,
     link: Link,
-    /// What goes on beside the task, on this connection or for the next; it ends with it.
+    /// Operations that run beside the task, on this connection or for the next; they end with the connection or the
+    /// task.
     in_flight: JoinSet<PubSubEvent>,
-    /// How long it will be, at most, from the next attempt to connect to the one after it.
+    /// Maximum time from the next attempt to connect to the one after it.
     backoff: Duration,
     /// When the next attempt may be made.
     not_before: Instant,
@@ -50,21 +51,21 @@ pub(super) struct PubSubTask {
 
 enum Link {
     Connecting,
-    /// There is none, and this is why; another attempt follows the pause.
+    /// There is no connection, for this reason; another attempt follows the backoff.
     Down(StoreError),
-    /// Nobody has wanted one yet, or not since it went.
+    /// No subscriber has needed a connection yet, or none since the last one ended.
     Idle,
     Up {
         connection: MultiplexedConnection,
         pushes: PushReceiver,
-        /// A server that is no longer the one to be at tells nothing.
+        /// Ends the link when the server is no longer the master: such a server sends no notifications.
         master_epoch: MasterEpoch,
     },
 }
 
 type PushReceiver = mpsc::UnboundedReceiver<PushInfo>;
 
-/// Something that was under way has come to its end.
+/// The end of an operation.
 enum PubSubEvent {
     Connected(Result<(NewConnection, PushReceiver), StoreError>),
     Left(Vec<String>, Result<(), StoreError>),
@@ -96,7 +97,7 @@ impl PubSubTask {
         let mut restarts = Restarts::new("subscriptions", &events);
         while let Err(panicked) = catch_panic(self.work()).await {
             restarts.report_and_wait(panicked).await;
-            // Listeners poll meanwhile, and are notified once they are subscribed again.
+            // Subscribers poll meanwhile, and are notified once they are subscribed again.
             let why = "the listening task was restarted";
             self.on_disconnected(StoreError::new(StoreErrorKind::Unreachable, why));
         }
@@ -117,7 +118,7 @@ impl PubSubTask {
         }
     }
 
-    /// Carries out this order and all that have come meanwhile, in one command of each sort.
+    /// Carries out this command and all that have arrived in the meantime, in one Redis command of each sort.
     fn on_command(&mut self, first: PubSubCommand) {
         let (mut joined, mut left) = (Vec::new(), Vec::new());
         let mut command = Some(first);
@@ -129,7 +130,7 @@ impl PubSubTask {
                     ready,
                 } => {
                     if let Link::Down(why) = &self.link {
-                        // At once, so that they poll meanwhile.
+                        // The reply is sent at once, so that the subscribers poll in the meantime.
                         let _ = ready.send(Err(why.clone()));
                     } else {
                         let known = self.channels.entry(channel.clone()).or_default();
@@ -177,7 +178,7 @@ impl PubSubTask {
         };
         match push.kind {
             PushKind::Message | PushKind::SMessage => channel.notify(),
-            // Not asked for: its slot is another server's by now.
+            // This end was not requested: the slot belongs to another server by now.
             PushKind::SUnsubscribe
                 if matches!(channel.phase, Phase::Subscribing | Phase::Subscribed) =>
             {
@@ -188,7 +189,7 @@ impl PubSubTask {
         }
     }
 
-    /// Nothing is heard of these any more; whoever listens begins anew, perhaps elsewhere.
+    /// Closes channels that get no more messages here; their subscribers subscribe again, perhaps elsewhere.
     fn close_channels(&mut self, names: Vec<String>) {
         let why = StoreError::new(StoreErrorKind::NotReady, "it is to be heard elsewhere");
         for name in &names {
@@ -200,7 +201,7 @@ impl PubSubTask {
     }
 
     fn on_done(&mut self, done: PubSubEvent) {
-        // What the server said before it answered was of the time before.
+        // Messages that the server sent before this reply belong to the time before it.
         while let Some(push) = self.link.try_next_push() {
             let ended = push.kind == PushKind::Disconnection;
             self.on_push(Some(push));
@@ -233,14 +234,15 @@ impl PubSubTask {
                         channel.confirmed();
                     }
                 }
-                // Whoever asked for it may have gone meanwhile.
+                // The subscribers may have gone in the meantime.
                 self.unsubscribe(names);
             }
             PubSubEvent::Subscribed(names, Err(why)) if is_of_these_channels(&why) => {
                 self.on_denied(names, &why)
             }
             PubSubEvent::Left(names, Ok(())) => self.on_unsubscribed(names),
-            // One who may not leave hears what it does not need; elsewhere there is nothing to leave.
+            // A user that may not unsubscribe receives messages that it does not need; on another server there is
+            // nothing to unsubscribe from.
             PubSubEvent::Left(names, Err(why)) if is_of_these_channels(&why) => {
                 self.on_unsubscribed(names)
             }
@@ -252,7 +254,8 @@ impl PubSubTask {
         }
     }
 
-    /// One refused channel refuses them all: ask for each alone, to blame the right one.
+    /// Handles a denied command: one refused channel refuses them all, so each is requested alone, to blame the right
+    /// one.
     fn on_denied(&mut self, names: Vec<String>, why: &StoreError) {
         let alone = names.len() == 1;
         for name in names {
@@ -270,12 +273,12 @@ impl PubSubTask {
             return;
         };
         channel.refused(why);
-        // A part of it may have been allowed.
+        // A part of the subscription may have been allowed.
         channel.phase = Phase::Subscribed;
         self.unsubscribe(vec![name]);
     }
 
-    /// The server has let go of these; some may be wanted again.
+    /// Handles the server's confirmation that these subscriptions have ended; some may be needed again.
     fn on_unsubscribed(&mut self, names: Vec<String>) {
         for name in &names {
             if let Some(channel) = self.channels.get_mut(name) {
@@ -288,7 +291,7 @@ impl PubSubTask {
         self.subscribe(names);
     }
 
-    /// Asks for those of these that nobody has asked for.
+    /// Subscribes to those of these channels for which nothing is in flight or confirmed.
     fn subscribe(&mut self, mut names: Vec<String>) {
         let Link::Up { connection, .. } = &self.link else {
             return;
@@ -311,7 +314,7 @@ impl PubSubTask {
         }
     }
 
-    /// Leaves those of these that nobody listens to any more.
+    /// Unsubscribes from those of these channels that have no subscribers any more.
     fn unsubscribe(&mut self, mut names: Vec<String>) {
         let known = &mut self.channels;
         names.retain(|name| {
@@ -321,7 +324,7 @@ impl PubSubTask {
                 Some(Phase::Subscribed) => {
                     transition(channel, Phase::Subscribed, Phase::Unsubscribing)
                 }
-                // What is under way leads here again.
+                // The reply to the command in flight leads here again.
                 Some(Phase::Subscribing | Phase::Unsubscribing) | None => false,
             }
         });
@@ -342,7 +345,7 @@ impl PubSubTask {
         }
     }
 
-    /// Connects again if anybody wants it.
+    /// Connects again if there are channels.
     fn connect(&mut self) {
         if self.channels.is_empty() {
             self.link = Link::Idle;
@@ -353,7 +356,7 @@ impl PubSubTask {
         self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
         let connector = self.connector.clone();
         self.in_flight.spawn(in_process(async move {
-            // One for each connection: an old one's messages would be taken for the new one's.
+            // Each connection has a queue of its own: an old connection's messages would be taken for the new one's.
             let (push_tx, pushes) = mpsc::unbounded_channel();
             let config = AsyncConnectionConfig::new()
                 .set_response_timeout(None)
@@ -363,7 +366,8 @@ impl PubSubTask {
         }));
     }
 
-    /// Those who listen hear nothing until there is another connection, and are told then.
+    /// Handles the end of the connection: subscribers get no messages until there is another one, and are notified
+    /// then.
     fn on_disconnected(&mut self, why: StoreError) {
         let (server, detail) = (self.connector.server(), why.detail.clone());
         self.events.emit(Level::DEBUG, move || {
@@ -396,7 +400,7 @@ impl Link {
         }
     }
 
-    /// What there is to hear without waiting.
+    /// Returns the next message that can be read without waiting.
     fn try_next_push(&mut self) -> Option<PushInfo> {
         match self {
             Self::Up { pushes, .. } => pushes.try_recv().ok(),
@@ -405,7 +409,7 @@ impl Link {
     }
 }
 
-/// Whether it is about the channels alone, and not about the connection.
+/// Returns whether the error is about the channels alone, and not about the connection.
 fn is_of_these_channels(why: &StoreError) -> bool {
     why.kind == StoreErrorKind::Denied || failure::is_slot_error(why)
 }

@@ -1,4 +1,4 @@
-//! Writes a command word by word, straight to where it is sent from.
+//! Writer of the arguments of a command, directly into the buffer that is sent.
 
 use std::io::Write;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use crate::engine::redis::keys::Key;
 use crate::protocol::owner::CLIENT_LENGTH;
 use crate::protocol::{ClientId, OwnerId};
 
-/// The words of a command. What a batch's own text says already is left out.
+/// The arguments of a command. Arguments that the text of a batch script contains already are omitted.
 pub(super) struct ArgWriter {
     cmd: Cmd,
     omitted: &'static [Option<&'static str>],
-    /// The client that was written last, and how it reads: most often the next one as well.
+    /// The client that was written last, and its text: most often the next client is the same.
     client: Option<(ClientId, [u8; CLIENT_LENGTH])>,
 }
 
 impl ArgWriter {
-    /// Runs a script, given by its hash or text, for this many requests.
+    /// Starts a command that runs a script, given by its hash or text, for this many requests.
     pub(super) fn new(arg: &str, script: &str, requests: usize) -> Self {
-        // What one request needs, roughly: too little costs time, never more.
+        // A rough estimate of what one request needs. An estimate that is too low only costs time.
         let mut cmd = Cmd::with_capacity(3 + 7 * requests, script.len() + 192 * requests);
         cmd.write_arg(arg.as_bytes());
         cmd.write_arg(script.as_bytes());
@@ -31,7 +31,7 @@ impl ArgWriter {
         }
     }
 
-    /// The arguments that follow are one request's; those that have a value here go without saying.
+    /// Starts the arguments of one request. Arguments with a value here are omitted.
     pub(super) const fn omit(&mut self, omitted: &'static [Option<&'static str>]) {
         self.omitted = omitted;
     }
@@ -39,12 +39,12 @@ impl ArgWriter {
     pub(super) fn key(&mut self, key: &Key<'_>) {
         let mut arg = self.cmd.writer_for_next_arg();
         for piece in key.pieces() {
-            // It is written to memory, which does not fail.
+            // Writing to memory does not fail.
             let _ = arg.write_all(piece.as_bytes());
         }
     }
 
-    /// A key that ends with a client's uuid.
+    /// Writes a key that ends with a client's uuid.
     pub(super) fn key_of_client(&mut self, key: &Key<'_>, client: Option<ClientId>) {
         let mut arg = self.cmd.writer_for_next_arg();
         for piece in key.pieces() {
@@ -55,7 +55,7 @@ impl ArgWriter {
         }
     }
 
-    /// A key or channel that is an argument.
+    /// Writes a key or channel as an argument.
     pub(super) fn text(&mut self, text: &Key<'_>) {
         match self.omitted() {
             Some(value) => debug_assert_eq!(value, text.to_string()),
@@ -104,7 +104,7 @@ impl ArgWriter {
         self.cmd
     }
 
-    /// The value of the next argument, if it goes without saying.
+    /// Returns the value of the next argument if that argument is omitted.
     const fn omitted(&mut self) -> Option<&'static str> {
         match self.omitted.split_first() {
             Some((value, rest)) => {

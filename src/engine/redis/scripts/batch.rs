@@ -1,4 +1,4 @@
-//! Several requests in one script: made of the very texts that carry them out one by one.
+//! Batch scripts: several requests in one script, built from the same texts that carry them out one by one.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -6,27 +6,27 @@ use std::sync::LazyLock;
 use super::{Script, exclusive};
 use crate::protocol::{Kind, Request};
 
-/// A script that may be run for one of the requests in a batch.
+/// A script that may be part of a batch.
 pub(super) struct SubScript {
     pub(super) script: &'static LazyLock<Script>,
     pub(super) keys: usize,
     pub(super) args: Args,
 }
 
-/// For each argument the value it always has in a batch; none if it comes with the request.
+/// For each argument the value that it always has in a batch, or `None` if the request supplies it.
 pub(super) type Args = &'static [Option<&'static str>];
 
-/// What every item uses is found once.
+/// Turns what every item uses into locals, so that each name is resolved once.
 const PROLOGUE: &str = "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\n";
 
-/// Of one kind of lock: what may travel together, and the script that carries it out. In a batch they are told by
-/// their place in the list, counted from 1.
+/// The batch script of one kind of lock, and the scripts that it may run. The number of a sub-script is its position in the
+/// array, counted from 1.
 struct BatchScript {
     sub_scripts: [SubScript; 5],
     script: Script,
 }
 
-// One for each kind: a server makes all of a script's functions anew each time it is run.
+// One script for each kind: a server creates all functions of a script again each time it runs.
 static MUTEX: LazyLock<BatchScript> =
     LazyLock::new(|| BatchScript::new(exclusive::MUTEX.sub_scripts()));
 static FENCED: LazyLock<BatchScript> =
@@ -35,8 +35,8 @@ static SIMPLE: LazyLock<BatchScript> =
     LazyLock::new(|| BatchScript::new(exclusive::SIMPLE.sub_scripts()));
 
 impl BatchScript {
-    /// The passengers as functions, and what calls them one after the other. Where each finds its keys and
-    /// arguments is written into its text: tables of its own would cost the server more than batches save.
+    /// Builds a script of the sub-scripts as functions, and of the loop that calls them. The offsets of keys and arguments are
+    /// written into the text: tables of its own for each item would cost the server more than batches save.
     fn new(sub_scripts: [SubScript; 5]) -> Self {
         let mut text = String::from(PROLOGUE);
         text += "local scripts = {\n";
@@ -70,7 +70,7 @@ fn batch(kind: Kind) -> Option<&'static BatchScript> {
     match kind {
         Kind::Mutex => Some(&MUTEX),
         Kind::Fenced => Some(&FENCED),
-        // Each of them goes alone: who asks for a fair lock must not be overtaken on the way.
+        // Requests of these kinds are sent alone: a request for a fair lock must not be overtaken on the way.
         Kind::Fair | Kind::Read | Kind::Write => None,
         Kind::Semaphore | Kind::Counting | Kind::Latch => None,
         Kind::Simple => Some(&SIMPLE),
@@ -81,7 +81,8 @@ pub(super) fn script(kind: Kind) -> Option<&'static Script> {
     batch(kind).map(|batch| &batch.script)
 }
 
-/// Its number in a batch and the arguments it need not bring along; none if it has to go alone.
+/// Returns the number of the request's sub-script and the arguments that are omitted, or `None` if the request has to be sent
+/// alone.
 pub(super) fn sub_script(request: &Request) -> Option<(usize, Args)> {
     let sub_scripts = &batch(request.subject.kind)?.sub_scripts;
     let index = exclusive::sub_script(&request.action)?;
@@ -94,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// The numbers in `KEYS[1]` or `ARGV[1]`, all that is said of either.
+    /// Returns the numbers in all uses of `KEYS[1]` or `ARGV[1]`.
     fn numbers(text: &str, table: &str) -> BTreeSet<usize> {
         let code = text
             .lines()

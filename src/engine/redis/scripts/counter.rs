@@ -1,7 +1,6 @@
-//! Numbers that are nobody's, a latch's and a semaphore's that only counts: their actions as script calls, and what comes
-//! back as replies.
+//! Counters without an owner, the latch and the counting semaphore: their actions as script calls, and the results as replies.
 //!
-//! The scripts are files of their own, each headed by its keys, arguments and results; the numbers here are explained there.
+//! The scripts are files of their own. The head of each explains its keys, arguments and results, and the numbers used here.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -16,7 +15,7 @@ use crate::engine::redis::keys::Keys;
 use crate::protocol::tombstones::TOMBSTONE_TTL;
 use crate::protocol::{Action, CounterOp, IdempotencyKey, LockSnapshot, Permits, Reply, Request};
 
-/// A script for each action.
+/// The script for each action.
 pub(super) struct CounterScripts {
     alter: LazyLock<Script>,
     read: LazyLock<Script>,
@@ -41,7 +40,7 @@ macro_rules! script {
 pub(super) static LATCH: CounterScripts = CounterScripts {
     alter: script!("latch/alter"),
     read: script!("number/look"),
-    // Nobody has anything of it.
+    // No client holds any part of a latch.
     release: script!("number/look"),
     take: script!("number/look"),
     undo: script!("number/undo"),
@@ -75,8 +74,8 @@ impl KindScripts for CounterScripts {
     }
 
     fn args(&self, request: &Request, keys: &Keys, args: &mut ArgWriter) {
-        // An argument, not a key: it is published to, never stored, and in a cluster has no slot. Redisson makes a key of a
-        // latch's, which is in another slot if the name has braces.
+        // The channel is an argument, not a key: it is published to and never stored, and has no slot in a cluster. Redisson
+        // passes the channel of a latch as a key, which is in another slot if the name has braces.
         let channel = request.subject.channel();
         let channel = keys.channel(&channel);
         match &request.action {

@@ -1,7 +1,7 @@
-//! Locks that one owner has at a time: their actions as script calls, and what comes back as replies.
+//! Locks with one owner at a time: their actions as script calls, and the results as replies.
 //!
-//! The plain, the fenced and the simple lock differ in their scripts alone. Those are files of their own, each headed by its
-//! keys, arguments and results; the numbers here are explained there.
+//! The plain, the fenced and the simple lock differ only in their scripts. The scripts are files of their own; the head of each
+//! explains its keys, arguments and results, and the numbers used here.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -17,7 +17,7 @@ use crate::engine::redis::keys::Keys;
 use crate::protocol::tombstones::TOMBSTONE_TTL;
 use crate::protocol::{Action, Entry, FencingToken, Kind, Reply, Request};
 
-/// A script for each action on one kind of lock.
+/// The script for each action on one kind of lock.
 pub(super) struct ExclusiveScripts {
     acquire: LazyLock<Script>,
     force_release: LazyLock<Script>,
@@ -26,15 +26,15 @@ pub(super) struct ExclusiveScripts {
     release: LazyLock<Script>,
     renew: LazyLock<Script>,
     undo: LazyLock<Script>,
-    /// Whether the store counts how often an owner holds it.
+    /// Whether the store counts how often an owner holds the lock.
     counts: bool,
     /// Whether each grant has a token.
     fenced: bool,
-    /// Whether those who wait stand in a line of the store's.
+    /// Whether waiters are in a queue in the store.
     queued: bool,
 }
 
-/// The text of a script: its file, behind those that stand before it.
+/// Builds the text of a script: its own file after the files that it depends on.
 macro_rules! script {
     ($($file:literal)then+) => {
         LazyLock::new(|| {
@@ -68,7 +68,7 @@ pub(super) static SIMPLE: ExclusiveScripts = ExclusiveScripts {
     fenced: false,
     queued: false,
 };
-/// What is given back, or renewed, is a plain lock.
+/// A fenced lock is released and renewed like a plain lock.
 pub(super) static FENCED: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/owner" then "format/lock" then "fenced/token" then "fenced/acquire"),
     kind: Kind::Fenced,
@@ -81,11 +81,11 @@ pub(super) static FENCED: ExclusiveScripts = ExclusiveScripts {
     fenced: true,
     queued: false,
 };
-/// What is renewed is a plain lock.
+/// A fair lock is renewed like a plain lock.
 pub(super) static FAIR: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/twin" then "format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/acquire"),
     kind: Kind::Fair,
-    // It is never passed: whoever is first in line gets it.
+    // A fair lock is never transferred: the first waiter in the queue acquires it.
     transfer: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
     force_release: script!("format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/force_release"),
     release: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
@@ -97,7 +97,8 @@ pub(super) static FAIR: ExclusiveScripts = ExclusiveScripts {
 };
 
 impl ExclusiveScripts {
-    /// What one waits for; the rest is rare, or goes its own way.
+    /// Returns the scripts that may be part of a batch: those whose reply a caller waits for. The others are rare, or are sent
+    /// separately.
     pub(super) fn sub_scripts(&'static self) -> [SubScript; 5] {
         let keys = self.acquire_keys().len();
         let acquire = |args| SubScript {
@@ -135,7 +136,7 @@ impl ExclusiveScripts {
         }
     }
 
-    /// The keys of a script that gives the lock back.
+    /// Returns the keys of a script that releases the lock.
     const fn release_keys(&self) -> &'static [KeyRole] {
         if self.queued {
             return &[
@@ -148,7 +149,7 @@ impl ExclusiveScripts {
         &[KeyRole::Lock]
     }
 
-    /// The keys of a script that may take the lock.
+    /// Returns the keys of a script that may acquire the lock.
     const fn acquire_keys(&self) -> &'static [KeyRole] {
         if self.fenced {
             return &[KeyRole::Lock, KeyRole::Tombstones, KeyRole::Token];
@@ -171,7 +172,7 @@ impl KindScripts for ExclusiveScripts {
         match action {
             Action::Acquire { .. } => &self.acquire,
             Action::ForceRelease => &self.force_release,
-            // Of no lock are there many: whoever asks learns that.
+            // A lock has neither a count nor permits: the reply says so.
             Action::CounterOp { .. } | Action::SemaphoreOp(_) | Action::Inspect => &inspect::SCRIPT,
             Action::Transfer { .. } => &self.transfer,
             Action::Release { .. } => &self.release,
@@ -181,7 +182,7 @@ impl KindScripts for ExclusiveScripts {
     }
 
     fn args(&self, request: &Request, keys: &Keys, args: &mut ArgWriter) {
-        // An argument, not a key: it is published to, never stored, and in a cluster has no slot.
+        // The channel is an argument, not a key: it is published to and never stored, and has no slot in a cluster.
         let channel = request.subject.channel();
         let channel = keys.channel(&channel);
         match &request.action {
@@ -299,7 +300,7 @@ impl KindScripts for ExclusiveScripts {
     }
 }
 
-/// Its place among the passengers.
+/// Returns the index of an action's sub-script.
 pub(super) const fn sub_script(action: &Action) -> Option<usize> {
     match action {
         Action::Acquire {
@@ -318,7 +319,7 @@ pub(super) const fn sub_script(action: &Action) -> Option<usize> {
     }
 }
 
-/// A grant, by its token alone.
+/// Reads the result of a grant, which is its token alone.
 fn granted(answer: Vec<Value>) -> Result<Reply, StoreError> {
     let token = match answer.into_iter().next() {
         Some(token) => number(token)?,
@@ -330,7 +331,7 @@ fn granted(answer: Vec<Value>) -> Result<Reply, StoreError> {
     Ok(Reply::Granted { token })
 }
 
-/// A token, or none where the text is no number.
+/// Returns a token, or `None` if the text is not a number.
 fn number(token: Value) -> Result<Option<FencingToken>, StoreError> {
     let token: String = redis::from_redis_value(token).map_err(|e| unexpected(&e))?;
     Ok(token.parse().ok().map(FencingToken::new))

@@ -1,4 +1,4 @@
-//! What is held under a name, whatever kind of lock it is: one script that reads, for all kinds of locks.
+//! Inspection of a name, whatever kind of lock it is: one script that only reads, for all kinds of locks.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -28,21 +28,21 @@ pub(super) static SCRIPT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(Cow::Borrowed(text))
 });
 
-/// Which of its keys the script may read: a user may not be allowed all of them.
+/// The keys that the script may read. A user may lack the right to read all of them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum InspectScope {
     All,
-    /// Those of a plain, fenced or fair lock.
+    /// Keys of a plain, fenced or fair lock.
     Exclusive,
-    /// Those of a read/write lock.
+    /// Keys of a read/write lock.
     Shared,
-    /// Those of a semaphore.
+    /// Keys of a semaphore.
     Semaphore,
     Lock,
 }
 
 impl InspectScope {
-    /// In this order they are tried.
+    /// All scopes, in the order in which they are tried.
     pub(crate) const EACH: [Self; 5] = [
         Self::All,
         Self::Exclusive,
@@ -70,7 +70,7 @@ impl InspectScope {
         }
     }
 
-    /// A letter for each of the keys.
+    /// Returns a letter for each of the keys.
     const fn key_letters(self) -> &'static str {
         match self {
             Self::All => "ltqwocn",
@@ -82,10 +82,10 @@ impl InspectScope {
     }
 }
 
-/// The cursor of the first page, and of the last.
+/// Cursor of the first page. The same cursor after a page means that there is no further one.
 pub(super) const FIRST_CURSOR: &str = "0";
 
-/// What stands behind a writer's owner.
+/// Suffix of a writer's owner.
 const WRITE: &str = ":write";
 
 pub(super) fn args(
@@ -100,15 +100,15 @@ pub(super) fn args(
     write_alias(request, keys, args);
 }
 
-/// The first page, by all keys.
+/// The first page, with all keys.
 pub(super) const WHOLE: (InspectScope, &str) = (InspectScope::All, FIRST_CURSOR);
 pub(super) const KEY_ROLES: &[KeyRole] = InspectScope::All.key_roles();
 
-/// What the script has found.
+/// Result of the script.
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
     found: FoundState,
-    /// Where the next page begins, if there is one.
+    /// Cursor of the next page, if there is one.
     next: Option<String>,
 }
 
@@ -116,11 +116,11 @@ pub(crate) struct Inspection {
 enum FoundState {
     #[default]
     Free,
-    /// An integer without permits that are out: any kind of number.
+    /// An integer without permits in use: a counter of any kind.
     Number,
-    /// A lock of this shape.
+    /// A lock with this kind of state.
     Lock(StateKind, LockSnapshot),
-    /// Permits that are out, each with its owner.
+    /// Permits in use, each with its owner.
     Permits(OutstandingPermits),
 }
 
@@ -128,14 +128,14 @@ enum FoundState {
 struct OutstandingPermits {
     available: i64,
     count: u64,
-    /// By id: a page may repeat some of the page before.
+    /// By id: a page may repeat permits of the page before.
     permits: std::collections::BTreeMap<Vec<u8>, i64>,
     clients: Vec<ClientId>,
     waiting: Vec<String>,
 }
 
 impl Inspection {
-    /// What one call has returned.
+    /// Reads the result of one call.
     pub(crate) fn read(answer: Value) -> Result<Self, StoreError> {
         let Value::Array(answer) = answer else {
             return Err(unexpected(&answer));
@@ -158,7 +158,7 @@ impl Inspection {
         Self { found, next: None }
     }
 
-    /// Whether more keys would not have shown more.
+    /// Returns whether a wider scope would not have reported more.
     pub(crate) const fn is_complete(&self, scope: InspectScope) -> bool {
         match (&self.found, scope) {
             (_, InspectScope::All)
@@ -179,12 +179,12 @@ impl Inspection {
         }
     }
 
-    /// Where the next page begins.
+    /// Returns the cursor of the next page.
     pub(crate) fn next(&self) -> Option<&str> {
         self.next.as_deref()
     }
 
-    /// Adds the next page. What has become another kind of lock meanwhile is what the last page shows.
+    /// Adds the next page. If the name belongs to another kind of lock by then, the last page alone counts.
     pub(crate) fn add(&mut self, page: Self) {
         self.next = page.next;
         match (&mut self.found, page.found) {
@@ -213,7 +213,7 @@ impl Inspection {
         }
     }
 
-    /// Who holds it, and which kind of lock it is; nothing if nobody does.
+    /// Returns the kind of the lock and its holders, or `None` if it is free.
     pub(crate) fn into_lock(self) -> Option<(Kind, LockSnapshot)> {
         let (shape, holding) = self.found.into_holding()?;
         let kind = match shape {
@@ -228,7 +228,7 @@ impl Inspection {
         Some((kind, holding))
     }
 
-    /// The reply to one who expects a lock of this kind.
+    /// Returns the reply to a request for a lock of this kind.
     pub(super) fn reply_as(self, kind: Kind) -> Result<Reply, StoreError> {
         let wrong = || StoreError::new(StoreErrorKind::WrongKind, "a lock of another kind");
         let shape = kind.state_kind();
@@ -264,7 +264,7 @@ impl FoundState {
             Self::Permits(out) => {
                 let owners = out.permits.iter().map(|(id, ttl)| {
                     let permit = PermitId::try_from(&**id);
-                    // Redisson's say nothing of whose they are.
+                    // The ids of Redisson's permits do not identify the owner.
                     let owner = permit.map_or_else(
                         |_| permit_text(id),
                         |permit| permit.owner_text(&out.clients),
@@ -272,7 +272,7 @@ impl FoundState {
                     (owner, remaining(*ttl))
                 });
                 let mut holding = holding(out.available, owners, out.waiting);
-                // Between two pages some may have come or gone.
+                // Permits may have been acquired or released between two pages.
                 holding.permits = Some(Permits {
                     available: out.available,
                     out: out.count,
@@ -283,7 +283,7 @@ impl FoundState {
     }
 }
 
-/// What follows the first word of an answer.
+/// The rest of a result, after its first word.
 struct ReplyReader(std::vec::IntoIter<Value>);
 
 impl ReplyReader {
@@ -295,7 +295,7 @@ impl ReplyReader {
     fn texts(&mut self) -> Result<Vec<String>, StoreError> {
         let texts: Vec<Vec<u8>> = self.next()?;
         let texts = texts.iter();
-        // What another program keeps there need not be text.
+        // Data of another program need not be text.
         Ok(texts
             .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
             .collect())
@@ -391,7 +391,7 @@ impl ReplyReader {
     }
 }
 
-/// What is no id of 16 bytes. Redisson before 3.17 keeps 32 letters: the id as one reads it.
+/// Returns the text of an id that is not 16 bytes long. Redisson before 3.17 stores the 32 hexadecimal digits themselves.
 fn permit_text(id: &[u8]) -> String {
     match std::str::from_utf8(id) {
         Ok(letters) if id.iter().all(u8::is_ascii_hexdigit) => letters.into(),

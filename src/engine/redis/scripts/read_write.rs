@@ -1,7 +1,7 @@
-//! The read/write lock: its actions as script calls, and what comes back as replies.
+//! The read/write lock: its actions as script calls, and the results as replies.
 //!
-//! The scripts are files of their own, each headed by its keys, arguments and results; the numbers here are explained
-//! there. A reader and a writer have their own.
+//! The scripts are files of their own, separate for readers and writers. The head of each explains its keys, arguments and
+//! results, and the numbers used here.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ use crate::engine::redis::keys::{Key, Keys};
 use crate::protocol::tombstones::TOMBSTONE_TTL;
 use crate::protocol::{Action, Entry, Kind, OwnerId, Reply, Request};
 
-/// A script for each action on one side of the lock.
+/// The script for each action on one side of the lock.
 pub(super) struct ReadWriteScripts {
     acquire: LazyLock<Script>,
     release: LazyLock<Script>,
@@ -61,9 +61,9 @@ impl KindScripts for ReadWriteScripts {
         match action {
             Action::Acquire { .. } => &self.acquire,
             Action::ForceRelease => &FORCE_RELEASE,
-            // Of no lock are there many: whoever asks learns that.
+            // A lock has neither a count nor permits: the reply says so.
             Action::CounterOp { .. } | Action::SemaphoreOp(_) | Action::Inspect => &inspect::SCRIPT,
-            // It is never passed: whoever asks first gets it.
+            // A read/write lock is never transferred: the first request after the release acquires it.
             Action::Transfer { .. } | Action::Release { .. } => &self.release,
             Action::Renew { .. } => &self.renew,
             Action::Undo { .. } => &self.undo,
@@ -71,7 +71,7 @@ impl KindScripts for ReadWriteScripts {
     }
 
     fn args(&self, request: &Request, keys: &Keys, args: &mut ArgWriter) {
-        // An argument, not a key: it is published to, never stored, and in a cluster has no slot.
+        // The channel is an argument, not a key: it is published to and never stored, and has no slot in a cluster.
         let channel = request.subject.channel();
         let channel = keys.channel(&channel);
         let base = keys.base(&request.subject.name);

@@ -1,4 +1,4 @@
-//! What scripts answer that is the same for many primitives.
+//! Script results that mean the same for several primitives.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::engine::redis::failure;
 use crate::engine::{StoreError, StoreErrorKind};
 use crate::protocol::Reply;
 
-/// What a release or an undo has found.
+/// Returns the reply to a release or an undo.
 pub(super) fn release_reply(code: i64) -> Reply {
     match code {
         -6 => Reply::Tombstoned,
@@ -21,7 +21,7 @@ pub(super) fn release_reply(code: i64) -> Reply {
     }
 }
 
-/// What one line of a renewal's result means.
+/// Returns the reply for one item of a renewal's result.
 pub(super) fn renewal(answer: Value) -> Result<Reply, StoreError> {
     match answer {
         Value::Int(1) => Ok(Reply::Renewed),
@@ -32,7 +32,7 @@ pub(super) fn renewal(answer: Value) -> Result<Reply, StoreError> {
     }
 }
 
-/// The refusal of a script that would have shared side keys with another name, by lua/format/twin.lua.
+/// Returns the error of a script that would have shared side keys with another name, as lua/format/twin.lua reports it.
 pub(super) fn alias_conflict(answer: &Value) -> Option<StoreError> {
     let Value::Array(parts) = answer else {
         return None;
@@ -47,7 +47,7 @@ pub(super) fn alias_conflict(answer: &Value) -> Option<StoreError> {
     })
 }
 
-/// What somebody else keeps there need not be text.
+/// Returns a value as text. Data of another program need not be text.
 pub(super) fn text(value: Value) -> Result<String, StoreError> {
     let bytes: Vec<u8> = redis::from_redis_value(value).map_err(|e| unexpected(&e))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -1,11 +1,11 @@
-//! The text of a script, and the hash the server knows it by.
+//! The text of a script, and the hash by which the server knows it.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use crate::engine::redis::pubsub_mode::PubSubMode;
 
-/// A script, in as many forms as there are ways to tell those who wait. It is written in the plain one.
+/// A script, with one variant for each [`PubSubMode`]. Its file is the plain variant.
 #[derive(Debug)]
 pub(crate) struct Script {
     plain: ScriptVariant,
@@ -37,7 +37,7 @@ impl Script {
         }
     }
 
-    /// As it is written.
+    /// Returns the text of the file.
     pub(super) fn as_written(&self) -> &str {
         &self.plain.text
     }

@@ -1,6 +1,6 @@
-//! The semaphore whose permits are leased: its actions as script calls, and what comes back as replies.
+//! The semaphore with leased permits: its actions as script calls, and the results as replies.
 //!
-//! The scripts are files of their own, each headed by its keys, arguments and results; the numbers here are explained there.
+//! The scripts are files of their own. The head of each explains its keys, arguments and results, and the numbers used here.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ use crate::protocol::permit::{owner_prefix, permit_count};
 use crate::protocol::tombstones::TOMBSTONE_TTL;
 use crate::protocol::{Action, Kind, OwnerId, Permits, Reply, Request, SemaphoreOp};
 
-/// A script for each action.
+/// The script for each action.
 pub(super) struct SemaphoreScripts {
     acquire: LazyLock<Script>,
     count: LazyLock<Script>,
@@ -61,7 +61,7 @@ impl KindScripts for SemaphoreScripts {
             Action::SemaphoreOp(_) => &self.count,
             Action::ForceRelease => &self.force_release,
             Action::CounterOp { .. } | Action::Inspect => &inspect::SCRIPT,
-            // It is never passed: whoever asks first gets it.
+            // A permit is never transferred: the first request after the release acquires it.
             Action::Transfer { .. } | Action::Release { .. } => &self.release,
             Action::Renew { .. } => &self.renew,
             Action::Undo { .. } => &self.undo,
@@ -69,7 +69,7 @@ impl KindScripts for SemaphoreScripts {
     }
 
     fn args(&self, request: &Request, keys: &Keys, args: &mut ArgWriter) {
-        // An argument, not a key: it is published to, never stored, and in a cluster has no slot.
+        // The channel is an argument, not a key: it is published to and never stored, and has no slot in a cluster.
         let channel = request.subject.channel();
         let channel = keys.channel(&channel);
         match &request.action {
@@ -223,7 +223,7 @@ fn counted(answer: Vec<Value>) -> Result<Reply, StoreError> {
     let (done, there, out) = answer.map_err(|e| unexpected(&e))?;
     Ok(Reply::Counted {
         done: done == 1,
-        // Some may be out though somebody has deleted the number.
+        // Permits may be in use even if the number of available ones was deleted.
         permits: (there.is_some() || out > 0).then(|| Permits {
             available: there.unwrap_or_default(),
             out,

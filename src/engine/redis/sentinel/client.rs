@@ -1,4 +1,4 @@
-//! One sentinel, and what it says.
+//! Queries to one sentinel, and its messages about failovers.
 
 #![expect(clippy::disallowed_methods, reason = "engines may wait")]
 
@@ -19,29 +19,30 @@ use crate::engine::redis::node_addr::NodeAddr;
 use crate::engine::redis::settings::RedisSettings;
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// What sentinels publish when another master is the one: it knows by itself that it is; they have told each other.
+/// Channels on which sentinels announce a new master: `+promoted-slave` as soon as this sentinel knows of it, `+switch-master`
+/// once the sentinels have told each other.
 const CHANNELS: [&str; 2] = ["+promoted-slave", "+switch-master"];
 
-/// How sentinels are reached, and what they are asked about.
+/// Credentials and settings for connections to any sentinel, and the master to ask about.
 #[derive(Clone)]
 pub(super) struct SentinelClient {
-    /// As whom, and how; each in its place.
+    /// User, password and TLS settings; the endpoint is replaced for each sentinel.
     pub(super) address: Address,
     pub(super) settings: RedisSettings,
-    /// What the master is called.
+    /// Name of the master.
     pub(super) name: String,
-    /// How long connecting to one may take.
+    /// Time limit for connecting to one sentinel.
     pub(super) connect_timeout: Duration,
-    /// How long one may take to answer, once it is connected to; all of it, where an operator asks.
+    /// Time limit for the reply of a connected sentinel. For a diagnosis it includes connecting.
     pub(super) limit: Duration,
-    /// Whom to tell of a switch.
+    /// Receives a command when a master has changed.
     pub(super) commands: WeakUnboundedSender<SentinelWatcherCommand>,
 }
 
-/// What came of asking one.
+/// Reply of one sentinel.
 #[derive(Clone, Debug)]
 pub(super) enum SentinelReply {
-    /// It knows no master of that name.
+    /// The sentinel knows no master of that name.
     NoSuchMaster,
     Report {
         report: SentinelReport,
@@ -50,7 +51,7 @@ pub(super) enum SentinelReply {
 }
 
 impl SentinelClient {
-    /// Asks, over the connection that there is or another; it is kept while it works.
+    /// Queries a sentinel, over the given connection or a new one. Returns the connection for reuse.
     pub(super) async fn query(
         &self,
         addr: &NodeAddr,
@@ -63,8 +64,8 @@ impl SentinelClient {
         let exchange = async {
             let name = &self.name;
             let mut questions = redis::pipe();
-            // The epoch before the address: an old one with a new address is put right soon, and the other way round
-            // a demoted master would be believed for ever.
+            // The epoch is requested before the address: an old epoch with a new address is corrected soon, but with a new
+            // epoch and an old address a demoted master would be trusted for ever.
             for commands in [
                 ["MASTER", name].as_slice(),
                 &["GET-MASTER-ADDR-BY-NAME", name],
@@ -79,7 +80,7 @@ impl SentinelClient {
         in_time(self.limit, exchange).await
     }
 
-    /// Asks what else there is to know, for an operator.
+    /// Queries the details that only a diagnosis needs.
     pub(super) async fn details(&self, addr: &NodeAddr) -> Result<SentinelDetails, StoreError> {
         let exchange = async {
             let mut connection = self.connect(addr).await?;
@@ -107,7 +108,7 @@ impl SentinelClient {
         in_time(self.limit, exchange).await
     }
 
-    /// Connects, and hears of every switch from then on.
+    /// Connects, and subscribes to the announcements of failovers.
     async fn connect(&self, addr: &NodeAddr) -> Result<MultiplexedConnection, StoreError> {
         let transport = Transport::new(&self.address.at(&addr.host, addr.port), &self.settings)?;
         let (commands, name) = (self.commands.clone(), self.name.clone());
@@ -126,7 +127,7 @@ impl SentinelClient {
         match connection.subscribe(&CHANNELS).await {
             Ok(()) => Ok(connection),
             Err(error) => match of_a_sentinel(failure::from_call_error(&error)) {
-                // Then it is asked now and then.
+                // Without a subscription the periodic query has to do.
                 failure if failure.kind == StoreErrorKind::Denied => {
                     let (sentinel, why) = (addr.clone(), failure.detail);
                     self.settings.events.emit(Level::DEBUG, move || {
@@ -140,16 +141,16 @@ impl SentinelClient {
     }
 }
 
-/// What an operator is told of a topology, as one sentinel sees it.
+/// Details of a master, its replicas and sentinels for a diagnosis, as one sentinel sees them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct SentinelDetails {
-    /// How many sentinels it takes to call a master down.
+    /// Number of sentinels that have to agree that a master is down.
     pub(crate) quorum: usize,
-    /// How many there are, itself included.
+    /// Number of sentinels, the queried one included.
     pub(crate) sentinels: usize,
-    /// How many replicas follow the master.
+    /// Number of replicas that follow the master.
     pub(crate) in_reach: usize,
-    /// How many should.
+    /// Number of replicas that the sentinel knows.
     pub(crate) replicas: usize,
 }
 
@@ -169,8 +170,8 @@ fn parse_push(push: &PushInfo, name: &str) -> Option<SentinelWatcherCommand> {
     }
 }
 
-/// `name old-ip old-port new-ip new-port`, or `slave its-name ip port @ name ip port`. The epoch is in neither, so that it is
-/// asked for.
+/// Returns whether a message is about this master. It has the form `name old-ip old-port new-ip new-port`, or `slave its-name
+/// ip port @ name ip port`. Neither contains the epoch, so that it has to be queried.
 fn is_about(message: &str, name: &str) -> bool {
     let subject = message
         .split_once(" @ ")
@@ -189,7 +190,7 @@ fn parse_answers(addr: &NodeAddr, answers: Vec<Value>) -> Result<SentinelReply, 
     let epoch = master
         .get("config-epoch")
         .and_then(|epoch| epoch.parse().ok());
-    // What it knows of others, and its own name, it may keep to itself.
+    // A user may lack the right to list the other sentinels and to read the sentinel's own id.
     let others: Vec<Fields> = value(others).unwrap_or_default();
     let others = others.iter().filter_map(|other| {
         let host = other.get("ip").filter(|host| !host.is_empty())?.clone();
@@ -229,7 +230,7 @@ fn value<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
     })
 }
 
-/// A sentinel's password is not the server's.
+/// Rewords errors whose usual wording would be wrong for a sentinel: its password is not that of the server.
 fn of_a_sentinel(mut failure: StoreError) -> StoreError {
     let detail = &mut failure.detail;
     if detail.starts_with("NOAUTH") || detail.starts_with("it asks for a password") {
@@ -256,7 +257,7 @@ async fn in_time<T>(
 mod tests {
     use super::*;
 
-    /// As Redis 7 words them.
+    /// Messages as Redis 7 words them.
     #[test]
     fn messages_about_other_masters_are_ignored() {
         let switched = "mine 127.0.0.1 1 127.0.0.1 2";

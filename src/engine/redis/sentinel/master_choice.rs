@@ -1,50 +1,50 @@
-//! Which master to believe in, when sentinels say different things. Pure.
+//! The choice of a master when sentinels disagree. Pure.
 //!
-//! Every failover has a number, the config epoch, which a majority of the sentinels has agreed to: who knows of a later
-//! one is right. Sentinels that know of the same one are counted.
+//! Every failover has a number, the config epoch, to which a majority of the sentinels has agreed. The report with the highest
+//! epoch wins. Among reports with the same epoch the number of sentinels decides.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::engine::redis::node_addr::NodeAddr;
 
-/// A master as sentinels name it, and which failover made it that.
+/// A master as sentinels name it, with the epoch of the failover that promoted it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct NamedMaster {
     pub(super) addr: NodeAddr,
     pub(super) epoch: u64,
 }
 
-/// What one sentinel says.
+/// Report of one sentinel.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct SentinelReport {
-    /// Which it is, by whatever address it was asked.
+    /// Identifies the sentinel, regardless of the address at which it was queried.
     pub(super) sentinel_id: String,
     pub(super) master: NamedMaster,
-    /// How many sentinels it knows of, itself included.
+    /// Number of sentinels that it knows, itself included.
     pub(super) sentinels: usize,
 }
 
-/// What follows from it.
+/// Conclusion from the reports.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum MasterChoice {
-    /// This one, whatever the others say.
+    /// This is the master, whatever the other sentinels report.
     Confirmed(NamedMaster),
-    /// This one, if no more is to be heard.
+    /// This is the master unless further reports contradict it.
     Tentative(NamedMaster),
-    /// Nothing that would change what was believed.
+    /// The reports are no reason for a change.
     Unchanged,
 }
 
-/// Makes one of what they say. There are so many `sentinels` at least; `refused` is where a replica was found in place of
-/// the master.
+/// Chooses a master from the reports. `sentinels` is the least number of sentinels that exist; `refused` is the address where a
+/// replica was found instead of the master.
 pub(super) fn choose_master(
     report: &[SentinelReport],
     sentinels: usize,
     current: Option<&NamedMaster>,
     refused: Option<&NodeAddr>,
 ) -> MasterChoice {
-    // One that is asked by two addresses has one vote.
+    // A sentinel that was queried at two addresses has one vote.
     let report: BTreeMap<&str, &SentinelReport> = report
         .iter()
         .map(|report| (&*report.sentinel_id, report))
@@ -89,10 +89,10 @@ pub(super) fn choose_master(
         return MasterChoice::Confirmed(best);
     }
     if epoch < current.epoch {
-        // They lag behind, unless they are the majority.
+        // Sentinels with a lower epoch lag behind, unless they are the majority.
         return MasterChoice::Unchanged;
     }
-    // The same failover, and two masters: one sentinel was told something else by its operator.
+    // Two masters at the same epoch: the operator of one sentinel has changed its master by hand.
     let is_named = named.contains_key(&current.addr);
     if is_named && refused != Some(&current.addr) {
         return MasterChoice::Unchanged;
@@ -114,7 +114,7 @@ mod tests {
         NamedMaster { addr, epoch }
     }
 
-    /// Sentinels `a`, `b`, `c`, …, of three.
+    /// Reports of sentinels `a`, `b`, `c`, …, out of three.
     fn report(answers: &[(u16, u64)]) -> Vec<SentinelReport> {
         let answers = ('a'..).zip(answers);
         let report = answers.map(|(sentinel_id, &(port, epoch))| SentinelReport {
@@ -173,7 +173,7 @@ mod tests {
     fn higher_epoch_is_confirmed_by_one_sentinel() {
         let choice = verdict(&[(1, 4), (2, 5), (1, 4)], Some((1, 4)));
         assert_eq!(choice, MasterChoice::Confirmed(master(2, 5)));
-        // Also at first, though the others are more.
+        // The higher epoch also wins the first choice against more votes.
         let choice = verdict(&[(1, 4), (2, 5), (1, 4)], None);
         assert_eq!(choice, MasterChoice::Tentative(master(2, 5)));
     }
@@ -209,7 +209,7 @@ mod tests {
             let verdict = choose_master(&all, 3, Some(&current), Some(&addr(refused)));
             assert_eq!(verdict, MasterChoice::Tentative(master(other, 0)));
         }
-        // A later failover counts for more: what it promoted may not have been told yet.
+        // The higher epoch wins: the promoted server may not know of its promotion yet.
         let all = report(&[(1, 4), (2, 5)]);
         let verdict = choose_master(&all, 3, Some(&master(1, 4)), Some(&addr(2)));
         assert_eq!(verdict, MasterChoice::Confirmed(master(2, 5)));

@@ -1,4 +1,4 @@
-//! The task that listens to all sentinels, asks them, and says what follows.
+//! The task that subscribes to all sentinels, queries them and publishes the master.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,35 +23,35 @@ use crate::engine::redis::node_addr::NodeAddr;
 use crate::engine::supervise::{Restarts, catch_panic};
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// How often they are asked though nobody has said anything: a message may be lost.
+/// Interval of queries that no message has caused: a message may be lost.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(3);
-/// How long those wait who try again, while nobody says anything.
+/// Interval of retry ticks while no new master is known.
 const RETRY_TICK: Duration = Duration::from_millis(100);
-/// How often at most, where something is wrong with the master.
+/// Minimum time between two refreshes, if something is wrong with the master.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(super) struct SentinelWatcher {
     client: Arc<SentinelClient>,
     configured: Arc<[NodeAddr]>,
-    /// Those that the others have told of.
+    /// Sentinels that other sentinels have reported.
     learned: Vec<NodeAddr>,
     inbox: mpsc::UnboundedReceiver<SentinelWatcherCommand>,
     topology_tx: watch::Sender<SentinelTopology>,
     retry_tick_tx: watch::Sender<()>,
-    /// When those are told who want to try again.
+    /// When the next retry tick is sent, if a call waits for one.
     next_retry_tick: Option<Instant>,
     current_master: Option<NamedMaster>,
-    /// Where a replica was found.
+    /// Address where a replica was found instead of the master.
     refused: Option<NodeAddr>,
     connections: HashMap<NodeAddr, MultiplexedConnection>,
-    /// What each said last, or why it did not.
+    /// The last reply of each sentinel, or the error instead of it.
     replies: HashMap<NodeAddr, Result<SentinelReply, StoreError>>,
-    /// Who has been asked and has not answered: those who have are not to wait for it.
+    /// Sentinels that were queried and have not replied. The others can be queried again meanwhile.
     pending: HashSet<NodeAddr>,
-    /// When what was heard has to do, though some were not heard: connecting may take far longer than an answer.
+    /// When the replies so far have to suffice, even if some are missing: connecting may take far longer than a reply.
     decision_deadline: Option<Instant>,
     in_flight: JoinSet<SentinelAnswer>,
-    /// When they were asked last, and when they are asked next.
+    /// Start of the last query, and of the next one.
     last: Instant,
     next: Instant,
 }
@@ -109,8 +109,9 @@ impl SentinelWatcher {
             let decision_deadline =
                 tokio::time::sleep_until(self.decision_deadline.unwrap_or(self.next));
             tokio::select! {
-                // Whoever was stopped for a while hears all who have answered meanwhile, before it makes do with some; and
-                // however many complain, those who may help are asked.
+                // Replies come first: a process that was stopped for a while reads all replies that have arrived meanwhile,
+                // before the deadline makes it decide with fewer. Commands come last: no number of `Refresh` commands delays a
+                // query that may help.
                 biased;
                 Some(done) = self.in_flight.join_next() => {
                     if let Ok((addr, answer)) = done {
@@ -147,7 +148,7 @@ impl SentinelWatcher {
                 self.refused = Some(addr);
                 self.refresh_soon();
             }
-            // Who is being asked may have answered before it knew.
+            // A pending query may have been answered before the sentinel knew of the failover.
             SentinelWatcherCommand::Switched => {
                 self.in_flight = JoinSet::new();
                 self.pending.clear();
@@ -211,18 +212,19 @@ impl SentinelWatcher {
         self.decide(false);
     }
 
-    /// Whether nobody is left who may say something else.
+    /// Returns whether no configured sentinel is left that may report something else.
     fn have_all_answered(&self) -> bool {
         let has_answered = |addr: &NodeAddr| match self.replies.get(addr) {
             Some(Ok(_)) => true,
-            // What was in its way may be gone by now.
+            // The cause of the failure may be gone by now, so that the pending query counts.
             Some(Err(_)) => self.current_master.is_some() || !self.pending.contains(addr),
             None => false,
         };
         self.configured.iter().all(has_answered)
     }
 
-    /// For as long as an answer may take; and whoever speaks for the first time is not believed alone while the others are about to.
+    /// Sets the deadline: the time that a reply may take. After the first report of a sentinel the deadline is extended, so
+    /// that it does not decide alone while the others are about to reply.
     fn wait_for_others(&mut self, is_new: bool) {
         let soon = Instant::now() + MIN_REFRESH_INTERVAL;
         let longest = soon.max(self.last + self.client.limit);
@@ -232,8 +234,8 @@ impl SentinelWatcher {
         }
     }
 
-    /// Takes note of the sentinels that the others tell of, and of those they tell of no more; while nobody tells
-    /// anything, of nothing.
+    /// Updates the list of learned sentinels from the latest reports, and forgets those that are no longer reported. Without
+    /// any report nothing changes.
     fn learn_sentinels(&mut self) {
         let mut named = None;
         for reply in self.replies.values() {
@@ -254,7 +256,7 @@ impl SentinelWatcher {
         self.connections.retain(|addr, _| is_known(addr));
     }
 
-    /// Says what follows from what was heard, where all were, or that has to be `decision_deadline`.
+    /// Publishes the conclusion from the replies, if all sentinels have replied or `decision_deadline` has passed.
     fn decide(&mut self, decision_deadline: bool) {
         let report: Vec<SentinelReport> = self
             .replies
@@ -280,7 +282,7 @@ impl SentinelWatcher {
         }
     }
 
-    /// Whether half of them, or more, have said what will not pass by itself.
+    /// Returns whether at least half of the configured sentinels have replied with an error that does not pass by itself.
     fn is_rejected(&self) -> bool {
         let refuses = |addr: &&NodeAddr| match self.replies.get(*addr) {
             Some(Ok(SentinelReply::NoSuchMaster)) => true,
@@ -303,7 +305,8 @@ impl SentinelWatcher {
                 tracing::info!(name, master = %addr, epoch, again, "the sentinels name the master");
             });
         }
-        // Also of one that is where it was: it was made master anew, after a time in which it was none.
+        // Published even if the address is unchanged: the server was promoted anew, after a time in which it was not the
+        // master.
         self.topology_tx.send_modify(|topology| {
             topology.master = Some(addr);
             topology.term += 1;
@@ -313,7 +316,7 @@ impl SentinelWatcher {
         self.send_retry_tick();
     }
 
-    /// Nobody who was asked could say where the master is.
+    /// Publishes the error of a refresh in which no sentinel could name the master.
     fn publish_error(&mut self) {
         let last_error = describe_failures(&self.client.name, &self.configured, &self.replies);
         self.topology_tx.send_modify(|topology| {
@@ -323,10 +326,10 @@ impl SentinelWatcher {
     }
 }
 
-/// Sentinels come and go by other addresses; more than these nobody runs.
+/// Limit of learned sentinels. Sentinels come and go with changing addresses, but no deployment runs more than this.
 const MAX_LEARNED: usize = 16;
 
-/// Why nobody could say where the master is: which were asked, and what each said.
+/// Returns why no sentinel could name the master: each configured sentinel with its reply.
 fn describe_failures(
     name: &str,
     configured: &[NodeAddr],
@@ -347,7 +350,7 @@ fn describe_failures(
             None => each.push(format!("{addr}: not heard yet")),
         }
     }
-    // What does not pass by itself says most.
+    // An error that does not pass by itself is the most informative one.
     let lasting = |cause: &&StoreErrorKind| !StoreError::new(**cause, "").is_transient();
     let cause = if causes.contains(&StoreErrorKind::Unusable) {
         StoreErrorKind::Unusable

@@ -1,4 +1,4 @@
-//! Whether a server has asked who we are. One for each connection.
+//! Client certificate resolver: records whether a server has requested our certificate. Each connection has its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ impl ResolvesClientCert for ClientCertResolver {
     }
 }
 
-/// Never the key.
+/// Omits the key.
 impl std::fmt::Debug for ClientCertResolver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Asked").finish_non_exhaustive()

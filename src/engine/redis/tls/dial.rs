@@ -1,4 +1,4 @@
-//! A TCP connection to whichever of a host's addresses answers first.
+//! TCP connection to the first of a host's addresses that accepts one.
 
 use std::io;
 
@@ -8,7 +8,8 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 
 pub(super) async fn dial(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
-    // All at once, and ended with this: one that leads nowhere must not take the others' time.
+    // All addresses are tried at once, and all attempts end with this call: an address that leads nowhere must not take
+    // the others' time.
     let mut attempts: JoinSet<io::Result<TcpStream>> = lookup_host((host, port))
         .await?
         .map(TcpStream::connect)

@@ -1,4 +1,4 @@
-//! What a handshake that failed lets one conclude. Pure, but for the question whether we were asked who we are.
+//! Classification of failed TLS handshakes. Pure, except for the query whether our certificate was requested.
 
 use std::io;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use rustls::{AlertDescription, CertificateError, Error};
 use super::client_cert::ClientCertResolver;
 use crate::engine::{StoreError, StoreErrorKind, TlsProblem};
 
-/// How many of a certificate's names are told.
+/// Maximum number of a certificate's names in a message.
 const MAX_NAMES: usize = 4;
 
-/// Whom we talk to.
+/// The server at the other end.
 pub(super) struct Peer<'a> {
     pub(super) host: &'a str,
     pub(super) port: u16,
     pub(super) client_cert: &'a ClientCertResolver,
 }
 
-/// Whether a certificate is of the oldest form, which says nothing of what it is for, or for whom. Nobody has a word for it
-/// but the one who checks them.
+/// Returns whether a certificate is of version 1, which does not say what it is for, or for whom. rustls has no error
+/// for that: only the verifier's own text names it.
 pub(super) fn is_of_version_1(error: &CertificateError) -> bool {
     let other = matches!(error, CertificateError::Other(_));
     other && error.to_string().contains("UnsupportedCertVersion")
 }
 
 impl Peer<'_> {
-    /// Nothing is known to be wrong but that there is no connection.
+    /// Returns the error of a connection that could not be made, for no known reason of TLS.
     pub(super) fn unreachable(&self, why: &str) -> StoreError {
         StoreError::new(
             StoreErrorKind::Unreachable,
@@ -43,7 +43,7 @@ impl Peer<'_> {
         }
     }
 
-    /// A connection that has ended without a word; what may be behind it is worth a hint.
+    /// Describes a connection that ended without an alert, with a hint at what may be behind it.
     fn ended(&self, error: &io::Error) -> String {
         let hint = match (
             self.client_cert.was_asked(),
@@ -138,11 +138,11 @@ impl Peer<'_> {
             | AlertDescription::NoCertificate
             | AlertDescription::UnknownCA
             | AlertDescription::UnsupportedCertificate => true,
-            // What OpenSSL says before TLS 1.3 to one who has none.
+            // OpenSSL sends this before TLS 1.3 to a client that has no certificate.
             AlertDescription::HandshakeFailure => {
                 self.client_cert.was_asked() && !self.client_cert.has_certificate()
             }
-            // Its own trouble, which may pass.
+            // The server has a problem of its own, which may pass.
             AlertDescription::CloseNotify
             | AlertDescription::InternalError
             | AlertDescription::UserCanceled => return None,
@@ -184,7 +184,7 @@ fn time_between(earlier: UnixTime, later: UnixTime) -> String {
     }
 }
 
-/// As rustls has them: `DnsName("example.org")`, `IpAddress(192.0.2.1)`.
+/// Formats a certificate's names, which rustls gives as `DnsName("example.org")` or `IpAddress(192.0.2.1)`.
 fn presented_names(presented: &[String]) -> String {
     if presented.is_empty() {
         return "that has no subjectAltName".into();

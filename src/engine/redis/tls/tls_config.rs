@@ -1,4 +1,4 @@
-//! From PEM to what a handshake needs.
+//! TLS configuration: from PEM text to the parameters of a handshake.
 
 use std::fs;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use super::client_cert::ClientCertResolver;
 use super::handshake_error;
 use crate::engine::redis::tls_material::{PemSource, TlsConfigError, TlsMaterial, TlsPart};
 
-/// What was read, and what was made of it.
+/// The PEM text that was read, and the configuration that results.
 pub(super) struct TlsConfig {
     pub(super) pems: PemContents,
-    /// Whom the system trusts, if that matters.
+    /// The authorities that the system trusts, if they matter.
     pub(super) system: Option<Arc<RootCertStore>>,
     pub(super) identity: Option<Arc<CertifiedKey>>,
     config: ClientConfig,
 }
 
-/// What is in the files, or was given.
+/// The contents of the files, or the text that was given.
 #[derive(Eq, PartialEq)]
 pub(super) struct PemContents {
     authority: Option<PemText>,
     identity: Option<(PemText, PemText)>,
 }
 
-/// With where it is from, for messages.
+/// PEM text, and its origin for messages.
 #[derive(Eq, PartialEq)]
 struct PemText {
     from: Option<String>,
     bytes: Arc<[u8]>,
 }
 
-/// Reads what is in files.
+/// Reads the contents of the files.
 pub(super) fn read(material: &TlsMaterial) -> Result<PemContents, TlsConfigError> {
     let authority = material.authority.as_ref();
     let identity = material.identity.as_ref();
@@ -71,7 +71,7 @@ impl TlsConfig {
             part: TlsPart::System,
             reason: error.to_string(),
         };
-        // Never installed for the whole process: that is the application's to decide.
+        // The provider is never installed for the whole process: that is the application's decision.
         let provider = CryptoProvider::get_default()
             .cloned()
             .unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));
@@ -84,7 +84,7 @@ impl TlsConfig {
             .map_err(config_error)?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        // Who comes back with a ticket is not shown a certificate, and would not see that it has run out.
+        // A server that resumes a session by ticket shows no certificate, so an expired one would not be noticed.
         config.resumption = Resumption::disabled();
         Ok(Self {
             pems,
@@ -94,7 +94,7 @@ impl TlsConfig {
         })
     }
 
-    /// For one connection.
+    /// Returns the configuration for one connection.
     pub(super) fn config(&self, client_cert: &Arc<ClientCertResolver>) -> Arc<ClientConfig> {
         let mut config = self.config.clone();
         config.client_auth_cert_resolver = client_cert.clone();
@@ -185,7 +185,7 @@ impl PemText {
         match found {
             Ok(found) if found.is_empty() => Err(self.config_error(part, NONE)),
             Ok(found) => Ok(found),
-            // What is wrong with it may say what is in it.
+            // The parser's error may contain a part of the text.
             Err(_) => Err(self.config_error(part, DAMAGED)),
         }
     }

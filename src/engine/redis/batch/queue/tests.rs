@@ -1,4 +1,4 @@
-//! Who leaves when, and with whom.
+//! Tests of the batch queue: which requests are sent when, and which of them together.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use crate::protocol::{Action, ClientId, Entry, OwnerId, PermitRequest, Subject};
 const OLD: Generation = Generation(1);
 const NEW: Generation = Generation(2);
 
-/// All within the same moment.
+/// One moment for all calls.
 fn soon() -> Instant {
     static MOMENT: LazyLock<Instant> = LazyLock::new(Instant::now);
     *MOMENT
@@ -40,7 +40,7 @@ fn busy() -> BatchQueue {
     }
 }
 
-/// Lets a caller in: whether it takes another carrier, and what it listens to.
+/// Admits an acquire: returns whether another flusher is needed, and the receiver of the reply.
 fn admit_acquire(
     queue: &mut BatchQueue,
     connection: Generation,
@@ -102,7 +102,7 @@ fn call_after_a_quiet_interval_gets_a_new_flusher() {
     let items = queue.take_for(OLD, soon() + QUIET_INTERVAL);
     assert_eq!(items.map(|items| items.len()), Some(2), "both go with it");
     assert!(!admit_acquire(&mut queue, OLD).0);
-    // One takes who has just come; then each ends once, and none is counted twice.
+    // One flusher takes the newest item; then each ends once, and none is counted twice.
     for _ in 0..MAX_FLUSHERS + 2 {
         assert!(queue.keep_flushing(OLD));
         queue.take_for(OLD, soon());

@@ -1,8 +1,8 @@
-//! What a cluster as a whole means for locks, and what its servers say, in one report.
+//! Findings about a cluster as a whole, and the findings of all servers merged into one report.
 
 use crate::engine::{Diagnostic, Severity};
 
-/// With fewer masters, one that is gone leaves no majority.
+/// With fewer masters, the loss of one leaves no majority.
 const MIN_MEMBERS: usize = 3;
 
 pub(crate) fn slots(missing: usize, masters: usize) -> Diagnostic {
@@ -22,7 +22,7 @@ pub(crate) fn slots(missing: usize, masters: usize) -> Diagnostic {
     Diagnostic::ok(what, found)
 }
 
-/// Of these masters there is nobody to take the place.
+/// Warns of the masters that have no replica to take their place.
 pub(crate) fn replicas(without: &[String]) -> Diagnostic {
     let what = "replicas";
     if without.is_empty() {
@@ -35,7 +35,7 @@ pub(crate) fn replicas(without: &[String]) -> Diagnostic {
     )
 }
 
-/// Of each thing the worst that was found, and at which servers.
+/// Merges the findings of all servers: for each subject the most severe finding, with the servers that have it.
 pub(crate) fn merge(each: Vec<(String, Vec<Diagnostic>)>) -> Vec<Diagnostic> {
     let mut all: Vec<(Diagnostic, Vec<(String, String)>)> = Vec::new();
     for (server, findings) in each {
@@ -48,7 +48,7 @@ pub(crate) fn merge(each: Vec<(String, Vec<Diagnostic>)>) -> Vec<Diagnostic> {
                 Some((known, findings_by_server)) if known.severity == finding.severity => {
                     findings_by_server.push(server_finding)
                 }
-                // One that is worse says more.
+                // The more severe finding is more informative.
                 Some(known) if known.0.severity < finding.severity => {
                     *known = (finding, vec![server_finding])
                 }
@@ -58,7 +58,7 @@ pub(crate) fn merge(each: Vec<(String, Vec<Diagnostic>)>) -> Vec<Diagnostic> {
         }
     }
     let whole = |(finding, findings_by_server): (Diagnostic, Vec<_>)| {
-        // Where it is as it should be, it does not matter at which server.
+        // If a check has passed, the servers do not matter.
         if finding.severity == Severity::Ok {
             return finding;
         }
@@ -70,7 +70,7 @@ pub(crate) fn merge(each: Vec<(String, Vec<Diagnostic>)>) -> Vec<Diagnostic> {
     all.into_iter().map(whole).collect()
 }
 
-/// What was found, each once, behind the servers where it was.
+/// Lists each text once, after the servers that it was found on.
 fn by_server(server_finding: &[(String, String)]) -> String {
     let mut servers_by_finding: Vec<(Vec<&str>, &str)> = Vec::new();
     for (server, found) in server_finding {

@@ -1,4 +1,4 @@
-//! What becomes of locks when another server takes the place of this one.
+//! Finding about the safety of locks in a failover.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use crate::engine::Diagnostic;
 use crate::engine::redis::durability::{DurabilityPolicy, ReplicaAcks};
 use crate::engine::redis::info::Info;
 
-/// What this client asks for beside an answer, against what may happen. Nothing, if nobody could take its place.
+/// Compares the configured durability with what a failover may lose. Returns `None` if no replica could take over, and no
+/// durability is configured.
 pub(in crate::engine::redis::diagnose) fn failover(
     info: Option<&Info<'_>>,
     backlog_ttl: Option<&str>,
@@ -62,7 +63,8 @@ pub(in crate::engine::redis::diagnose) fn failover(
     })
 }
 
-/// A server tells that it was promoted for as long as it keeps what replicas might ask for. 0 is for ever.
+/// Returns whether a promoted server forgets its promotion within `delay`. It reports the promotion for as long as it keeps its
+/// replication backlog; a TTL of 0 means for ever.
 fn is_forgotten(backlog_ttl: Option<&str>, delay: Duration) -> bool {
     let ttl = backlog_ttl.and_then(|seconds| seconds.parse().ok());
     ttl.is_some_and(|seconds| seconds > 0 && Duration::from_secs(seconds) <= delay)

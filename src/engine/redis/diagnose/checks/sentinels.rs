@@ -1,13 +1,13 @@
-//! What sentinels' answers mean for locks.
+//! Findings about sentinels.
 
 use crate::engine::redis::sentinel::SentinelDetails;
 use crate::engine::{Diagnostic, StoreError};
 
-/// What each said that the address names: where it is, and what it sees.
+/// Replies of the sentinels that the address names: for each its address and its view.
 pub(in crate::engine::redis) type SentinelAnswers =
     [(String, Result<SentinelDetails, StoreError>)];
 
-/// With fewer, one that is gone leaves no majority.
+/// With fewer sentinels, the loss of one leaves no majority.
 const MIN_MEMBERS: usize = 3;
 
 pub(in crate::engine::redis::diagnose) fn sentinels(seen: &SentinelAnswers) -> Diagnostic {
@@ -70,7 +70,7 @@ pub(in crate::engine::redis::diagnose) fn replicas(seen: &SentinelAnswers) -> Op
     })
 }
 
-/// A master that is cut off from its replicas goes on granting, unless it is told not to.
+/// Checks `min-replicas-to-write`: without it, a master that is cut off from its replicas continues to grant locks.
 pub(in crate::engine::redis::diagnose) fn split(min_replicas: Option<&str>) -> Diagnostic {
     let what = "split";
     match min_replicas {
@@ -122,7 +122,7 @@ mod tests {
         let all = seen(&[Some(GOOD); 3]);
         let found = "3 of 3 answer, of 3 in all, quorum 2";
         assert_eq!(verdict(&sentinels(&all)), (Severity::Ok, found));
-        // Also where the address names one of them.
+        // Three sentinels are also enough if the address names only one of them.
         let one = seen(&[Some(GOOD)]);
         assert_eq!(verdict(&sentinels(&one)).0, Severity::Ok);
     }

@@ -1,4 +1,4 @@
-//! Answers as servers have given them, and what they mean.
+//! Replies as servers have sent them, and the findings that follow.
 
 use super::*;
 use crate::engine::Severity;

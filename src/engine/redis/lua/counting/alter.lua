@@ -1,11 +1,11 @@
 -- Changes a semaphore's number of permits, once for each request.
 --
--- KEYS  1 how many are there   2 what this client has done
--- ARGV  1 the request's number   2 the least that is not settled   3 how long to remember, in ms   4 the semaphore's channel
---       5 add (so many, or fewer), drain, forget, once (so many, if nobody has said) or set   6 how many
---       7 the other name with the same side keys, or nothing
+-- KEYS  1 number of available permits   2 this client's idempotency keys
+-- ARGV  1 number of the request   2 acked_below   3 TTL of the idempotency keys in ms   4 the semaphore's channel
+--       5 add (N, may be negative), drain, forget, once (N, if the number is missing) or set (N)   6 N
+--       7 the other name with the same side keys, or ''
 -- Returns  {TWIN, key}  the other name's key exists
---          -4  it comes too late
+--          -4  undone, or below an earlier acked_below
 --          {the number before, the number after}, nil for a missing number
 local known = recall(KEYS[2], ARGV[1])
 if known then
@@ -23,7 +23,7 @@ local after, many = before, tonumber(ARGV[6])
 if ARGV[5] == 'add' and math.abs((before or 0) + many) <= 9007199254740991 then
   after = (before or 0) + many
 elseif ARGV[5] == 'drain' then
-  -- Fewer than none are not drained: that would make some up.
+  -- A negative number is not drained: that would create permits.
   after = before and math.min(before, 0)
 elseif ARGV[5] == 'forget' then
   after = nil
@@ -33,7 +33,7 @@ elseif ARGV[5] == 'set' then
   after = many
 end
 local answer = alter(KEYS[1], KEYS[2], before, after, ARGV[1], ARGV[2], ARGV[3])
--- Redisson's word is how many there are; its waiters cannot stand a negative one.
+-- Redisson's message is the number of available permits; its waiters cannot handle a negative one.
 if after and after > 0 and after > (before or 0) then
   redis.call('PUBLISH', ARGV[4], text(after))
 end

@@ -1,8 +1,9 @@
--- Gives back what a request took whose answer nobody has had; one that took nothing waits no longer.
+-- Returns the permits of a take whose reply was never received; a request that has taken nothing leaves the queue.
 --
--- KEYS  1 how many are there   2 what this client has done   3 the line   4 alive
--- ARGV  1 the request's number, or of who stands in line   2 the same with its client   3 0   4 the semaphore's channel
--- Returns  -1 it took nothing   otherwise given back, and how many listened
+-- KEYS  1 number of available permits   2 this client's idempotency keys   3 the queue   4 expiry of each entry
+-- ARGV  1 number of the request or waiter   2 the same as an owner   3 hold count afterwards, 0 for none
+--       4 the semaphore's channel
+-- Returns  -1 it had taken nothing   otherwise returned: the number of subscribers that were notified
 if ARGV[3] ~= '0' then
   return -1
 end

@@ -1,10 +1,11 @@
--- Takes permits that are nobody's then, all or none, or stands in line for them.
+-- Takes permits, all or none, or queues for them. Permits that were taken have no owner.
 --
--- KEYS  1 how many are there   2 what this client has done   3 the line   4 alive
--- ARGV  1 the request's number   2 the least that is not settled   3 how long to remember, in ms   4 the semaphore's channel
---       5 who stands in line   6 how many   7 how long it waits if it does not ask again, in ms; 0 if nobody is to wait for it
---       8 the other name with the same side keys, or nothing
--- Returns  {TWIN, key} the other name's key exists   -1 there are too few, or others are first   -3 taken   -4 it comes too late
+-- KEYS  1 number of available permits   2 this client's idempotency keys   3 the queue   4 expiry of each entry
+-- ARGV  1 number of the request   2 acked_below   3 TTL of the idempotency keys in ms   4 the semaphore's channel
+--       5 the waiter   6 number of permits   7 how long it stays queued without another request, in ms; 0 to not queue
+--       8 the other name with the same side keys, or ''
+-- Returns  {TWIN, key} the other name's key exists   -1 too few, or others are first   -3 taken
+--          -4 undone, or below an earlier acked_below
 local known = recall(KEYS[2], ARGV[1])
 if known then
   return known
@@ -23,11 +24,11 @@ if there and there >= wanted and (not head or head == ARGV[5]) then
   may_note(KEYS[2])
   settle(KEYS[2], ARGV[2], ARGV[3])
   local stood = head and leave(KEYS[3], KEYS[4], ARGV[5])
-  -- Whatever may be denied comes before: what is taken and cannot be given back would be gone for good.
+  -- Every command that may be denied comes first: permits that were taken and cannot be returned would be lost for good.
   there = redis.call('DECRBY', KEYS[1], wanted)
   note(KEYS[2], ARGV[1], 'took:' .. ARGV[6])
   if stood and there > 0 then
-    -- Who stands behind it may find enough for itself.
+    -- The next waiter may find enough permits for itself.
     redis.call('PUBLISH', ARGV[4], text(there))
   end
   return -3

@@ -1,14 +1,14 @@
--- Takes the fair lock, takes it once more, or stands in line for it.
+-- Acquires the fair lock, re-enters it, or queues for it.
 --
 -- KEYS  1 the lock: hash of owner -> hold count
---       2 the undone acquires of this lock: zset of "<owner>#<attempt>"
---       3 the line: list of owners   4 when Redisson passes each over   5 until when ours are there
--- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 count to hold   4 lease in ms
---       5 how long it is there if it does not ask again, in ms; 0 if it does not wait
---       6 the other name with the same side keys, or nothing
--- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
+--       2 the tombstones of this lock: zset of "<owner>#<attempt>"
+--       3 the queue: list of owners   4 when Redisson skips each waiter   5 expiry of each distlock waiter
+-- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more for a reentry   3 hold count after it   4 lease in ms
+--       5 how long the waiter stays queued without another request, in ms; 0 to not queue
+--       6 the other name with the same side keys, or ''
+-- Returns  -3 granted   -4 undone before it arrived   -5 no hold to re-enter
 --          {TWIN, key} the other name's key exists
---          otherwise the holder's remaining ms, -1 if it has no end or others are first
+--          otherwise the holder's remaining ms, -1 if it has no expiry or others are first
 -- A key of another type, a hash that is no lock, or a queue of another program is an error.
 local owner, now = ARGV[1], clock()
 if redis.call('ZSCORE', KEYS[2], owner .. '#' .. ARGV[2]) then
@@ -21,8 +21,8 @@ if held then
     redis.call('PEXPIRE', KEYS[1], ARGV[4])
   end
   if tonumber(held) < tonumber(ARGV[3]) then
-    -- A server short of memory refuses HSET as a script's first write, but lets it through behind
-    -- one that frees. Nobody is called ''.
+    -- A server short of memory refuses HSET as the first write of a script, but allows it after a command that frees memory. No
+    -- owner has the name ''.
     redis.call('HDEL', KEYS[1], '')
     redis.call('HSET', KEYS[1], owner, ARGV[3])
   end
@@ -41,22 +41,22 @@ if foreign then
 end
 local agree, marked = mend(KEYS[3], KEYS[4], KEYS[5], now, owner)
 local own, mark = redis.call('ZSCORE', KEYS[4], owner), marked and redis.call('ZSCORE', KEYS[5], owner)
--- Whether it has an entry in the queue. Its score says so, unless a key was lost: then the list is searched, so that no
--- owner is in it twice.
+-- Whether the owner has an entry in the queue. Its score says so, unless a key was lost: then the list is searched, so that no
+-- owner is queued twice.
 local queued = own
 if ARGV[5] ~= '0' and (not agree or (mark and not own)) then
   queued = place(KEYS[3], owner)
-  -- Still there by its mark, with neither score nor entry: Redisson has removed it when it was the first.
+  -- The waiter is alive by its mark, but has neither score nor entry: Redisson has removed it while it was the first.
   if not queued and not own and mark and tonumber(mark) > now then
     redis.call('LPUSH', KEYS[3], owner)
     queued = 0
   end
 end
--- It is called as the queue is.
+-- The channel has the same suffix as the queue.
 local channel = 'redisson_lock__channel:' .. string.sub(KEYS[3], string.len('redisson_lock_queue:') + 1)
 local head, crashed, more
 if ttl == -2 then
-  -- Into a hold that is gone: granting it would make that hold up.
+  -- The hold to re-enter is gone: a grant would invent it.
   if ARGV[2] ~= '1' then
     return -5
   end
@@ -76,8 +76,8 @@ if ttl == -2 then
     end
     redis.call('HSET', KEYS[1], owner, ARGV[3])
     redis.call('PEXPIRE', KEYS[1], ARGV[4])
-    -- The next waiter asks every three seconds. A shorter lease may expire before it has asked, so it is notified, and
-    -- learns with its question when that will be.
+    -- The next waiter polls every three seconds. A shorter lease may expire before that, so that the waiter is notified, and
+    -- its request returns when the lease expires.
     local next = head and tonumber(ARGV[4]) < 5000 and first(KEYS[3], KEYS[4], KEYS[5], now)
     if next then
       remind(KEYS[1], KEYS[5], next, channel)
@@ -85,11 +85,11 @@ if ttl == -2 then
     return -3
   end
   if head and #crashed > 0 then
-    -- Whoever was told that it is free has gone.
+    -- The waiter that was notified of the release has crashed.
     remind(KEYS[1], KEYS[5], head, channel)
   elseif head and not redis.call('ZSCORE', KEYS[5], head) then
-    -- If the holder has died, nobody was told, and Redisson before 3.32 may not know when to ask. This wakes whoever
-    -- sleeps there; who does not is asking, and hears nothing of it.
+    -- If the holder has crashed, no waiter was notified, and Redisson before 3.32 may not know when to retry. This message
+    -- wakes a Redisson waiter that sleeps; one that does not sleep is sending a request and does not receive it.
     redis.call('PUBLISH', channel .. ':' .. head, '1')
   end
 end
@@ -97,9 +97,10 @@ if ARGV[5] == '0' then
   return ttl == -2 and -1 or ttl
 end
 
--- Behind the holder's end and the last one's score, by Redisson's own five minutes: with less, its arithmetic, which takes
--- one waiter's time from all the others, would pass over those who are there. Behind one of ours its score will do: it
--- takes nothing from anybody. More would be added to all who come later, and be waited for should one of Redisson's die.
+-- The score is Redisson's own five minutes after the end of the hold and after the last entry's score. With less, Redisson's
+-- arithmetic, which subtracts one waiter's time from all others', would skip waiters that are alive. After a distlock waiter
+-- its score is enough, since a distlock waiter subtracts nothing. More would be added to all later waiters, and be waited for
+-- if a Redisson waiter crashed.
 local score = now + math.max(ttl, 0) + 300000
 if not queued then
   local last = redis.call('LINDEX', KEYS[3], -1)
@@ -110,7 +111,7 @@ if not queued then
   end
   redis.call('RPUSH', KEYS[3], owner)
 end
--- A server short of memory refuses ZADD as a script's first write: whoever stands here would lose its place.
+-- A server short of memory refuses ZADD as the first write of a script: the waiter would lose its position.
 redis.call('ZREM', KEYS[5], '')
 if not own or tonumber(own) < score then
   redis.call('ZADD', KEYS[4], string.format('%.0f', score), owner)
@@ -120,13 +121,13 @@ lasts(KEYS[3], KEYS[4], KEYS[5])
 if ttl ~= -2 then
   head, crashed, more = first(KEYS[3], KEYS[4], KEYS[5], now)
   if head and head ~= owner and #crashed > 0 then
-    -- It is the first now, and has to know when the hold ends.
+    -- The new first waiter has to know when the hold ends.
     remind(KEYS[1], KEYS[5], head, channel)
   end
 end
 if more then
-  -- Crashed waiters are still before it: it goes on at once.
+  -- Crashed waiters are still in front of this one: it retries at once.
   return 1
 end
--- Only the first has to know when the hold ends: the others would all ask at that moment.
+-- Only the first waiter has to know when the hold ends: otherwise all would send a request at that moment.
 return ttl ~= -2 and head == owner and ttl or -1

@@ -1,8 +1,8 @@
--- Takes the fair lock from whoever holds it.
+-- Releases the fair lock, whichever owner holds it.
 --
--- KEYS  1 the lock   2 the line   3 when Redisson passes each over   4 until when ours are there
+-- KEYS  1 the lock   2 the queue   3 when Redisson skips each waiter   4 expiry of each distlock waiter
 -- ARGV  1 its channel
--- Returns  1 taken   0 it was free
+-- Returns  1 released   0 it was free
 -- A key of another type, or a hash that is no lock, is an error.
 if redis.call('HLEN', KEYS[1]) == 0 then
   return 0

@@ -1,17 +1,18 @@
--- Before the scripts of the fair lock: those who wait in its line.
+-- Prelude of the scripts of the fair lock: its wait queue.
 --
--- queue is Redisson's list of owners, timeout its zset of when each may be passed over, alive our own of until when a waiter
--- of ours is there: it goes by that, Redisson's waiters by the other. All in ms of the server's clock.
+-- queue is Redisson's list of owners; timeout is Redisson's zset of the times when each may be skipped; alive is distlock's
+-- zset of the times until which each distlock waiter counts as alive (its mark). A distlock waiter expires by its mark, a
+-- Redisson waiter by its score in timeout. All times are in ms of the server's clock.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: it goes on there
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The first waiter that is there; the crashed ones that were removed before it, as a list and as a set; and whether there
--- were more of them than one call removes: then the first waiter is not known yet, and the next call goes on. An entry
+-- Returns the first waiter that is alive; the crashed ones that were removed before it, as a list and as a set; and whether
+-- there were more of them than one call removes: then the first waiter is not known yet, and the next call continues. An entry
 -- without a score belongs to no waiter: Redisson would wait for it for ever.
 local function first(queue, timeout, alive, now)
   local crashed, head, more = {}, nil, false
@@ -35,9 +36,9 @@ local function first(queue, timeout, alive, now)
   return head, crashed, more
 end
 
--- Tells whoever has come to be the first, where nobody gives the lock back: that it is free, or when it will be. To
--- Redisson, which asks by itself when a hold ends, '0' says that it is free. Ours come whatever the word, and whoever only
--- watches must not take it for a release.
+-- Notifies a waiter that has become the first without a release, that the lock is free or when it will be. For Redisson, which
+-- retries by itself when a hold ends, '0' means that the lock is free. A distlock waiter reacts to any message; '2' is one that
+-- a monitor does not take for a release.
 local function remind(lock, alive, head, channel)
   if redis.call('ZSCORE', alive, head) then
     redis.call('PUBLISH', channel .. ':' .. head, '2')
@@ -46,9 +47,10 @@ local function remind(lock, alive, head, channel)
   end
 end
 
--- How long the line lasts if nobody of ours comes by any more. Redisson gives its line no end, and its waiters put none off:
--- they must not lose their places to ours, so it is a day. Where all are ours, who ask every few seconds, a quarter of an
--- hour: longer than a Java that joins them sleeps without asking.
+-- Sets how long the queue lasts if no distlock waiter sends requests any more. Redisson's queue has no TTL, and its waiters do
+-- not extend one: they must not lose their positions to the TTL of distlock, so that it is a day. If all waiters are of
+-- distlock, which poll every few seconds, it is a quarter of an hour: longer than a Redisson waiter that joins them sleeps
+-- between requests.
 local function lasts(queue, timeout, alive)
   local length = redis.call('ZCARD', timeout)
   local ours = redis.call('ZCARD', alive) >= length
@@ -65,9 +67,9 @@ local function lasts(queue, timeout, alive)
   end
 end
 
--- Notifies the first waiter that the lock is free, or those who want the plain lock of this name if nobody waits. Where the
--- first is not known yet, the waiter that asked last is there for certain: its question goes on. In a queue of another program
--- nobody waits: the acquire was refused.
+-- Notifies the first waiter that the lock is free, or the waiters for the plain lock of this name if the queue is empty. If the
+-- first waiter is not known yet, the one with the newest request is alive for certain: its next request continues. In a queue
+-- of another program there are no waiters: their acquire was refused.
 local function notify(queue, timeout, alive, now, channel)
   if foreign_queue(queue, timeout) then
     redis.call('PUBLISH', channel, '0')
@@ -102,7 +104,7 @@ local function leave(lock, queue, timeout, alive, now, owner, channel)
   end
 end
 
--- Where an owner's first entry is, if it has one. Its last one is removed if it has several.
+-- Returns the position of an owner's first entry, if it has one. If it has several, its last one is removed.
 local function place(queue, owner)
   local at = redis.call('LPOS', queue, owner)
   if at and redis.call('LPOS', queue, owner, 'RANK', -1) ~= at then
@@ -111,7 +113,7 @@ local function place(queue, owner)
   return at
 end
 
--- Where a call begins to look at a structure of this size: all of it is looked at if it is small, and otherwise a part that
+-- Returns where a call starts to scan a structure of this size. A small structure is scanned whole, a large one in a part that
 -- differs from call to call.
 local function part(size)
   if size <= 50 then
@@ -121,17 +123,17 @@ local function part(size)
   return math.max(0, (time[2] * 7919 + time[1]) % (size + 50) - 50)
 end
 
--- Repairs the queue if its structures disagree: one was deleted or evicted, or a script of Redisson's was stopped half-way.
--- One call does a bounded part of it, so that a question costs the same however long the queue is. Every waiter of ours
--- repairs its own entry with its next question; what is removed here belongs to none, or to a waiter of Redisson's that has a
--- score and no entry: it would believe that it waits, and without the score it queues again.
--- Says whether the structures agreed, and whether any waiter may have a mark.
+-- Repairs the queue if its structures disagree: one was deleted or evicted, or a script of Redisson was stopped half-way. One
+-- call repairs a bounded part, so that a request costs the same however long the queue is. Every distlock waiter repairs its
+-- own entry with its next request. An entry that is removed here belongs to no waiter, or to a Redisson waiter with a score and
+-- no entry: that waiter would believe that it waits, and without the score it queues again. Returns whether the structures
+-- agreed, and whether any waiter may have a mark.
 local function mend(queue, timeout, alive, now, asking)
   local length, scores, marks = redis.call('LLEN', queue), redis.call('ZCARD', timeout), redis.call('ZCARD', alive)
   if scores == length and marks <= length then
     return true, marks > 0
   end
-  -- LPOS and LREM go through the list: fewer of them in a long one.
+  -- LPOS and LREM scan the list, so that fewer of them run on a long one.
   local scans = math.max(1, math.min(50, math.floor(20000 / (length + 1))))
   local function is_there(owner)
     local mark = redis.call('ZSCORE', alive, owner)
@@ -155,7 +157,7 @@ local function mend(queue, timeout, alive, now, asking)
   end
   if marks > length then
     for _, owner in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', now, 'LIMIT', part(marks), 50)) do
-      -- By its mark a crashed waiter that has an entry is removed soon.
+      -- A crashed waiter that has an entry is removed by its mark soon.
       if not redis.call('ZSCORE', timeout, owner) then
         redis.call('ZREM', alive, owner)
       end

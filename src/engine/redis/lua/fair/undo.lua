@@ -1,12 +1,13 @@
--- Takes back an acquire whose outcome nobody knows: a hold, or a place in the line.
+-- Undoes an acquire of the fair lock whose outcome is unknown: a hold, or a queue entry.
 --
--- KEYS  1 the lock   2 the undone acquires: zset of "<owner>#<attempt>" by expiry in ms
---       3 the line   4 when Redisson passes each over   5 until when ours are there
--- ARGV  1 owner   2 attempt   3 count before it   4 how long to remember, in ms
+-- KEYS  1 the lock   2 the tombstones: zset of "<owner>#<attempt>" by expiry in ms
+--       3 the queue   4 when Redisson skips each waiter   5 expiry of each distlock waiter
+-- ARGV  1 owner   2 attempt   3 hold count before the acquire   4 TTL of the tombstone in ms
 --       5 the lock's channel
--- Returns  -3 lowered, still held, refused if it comes   -6 refused if it comes   0 released, refused if it comes
+-- Returns  -3 lowered and still held   -6 nothing undone   0 released; each with a tombstone
+-- With a tombstone, the acquire is refused if it still arrives.
 local left, now = tonumber(ARGV[3]), clock()
--- Something else may live under that name; then the acquire was refused, but it may still come later.
+-- A key of another type is no error here: the acquire was refused because of it, but it may still arrive later.
 local held = redis.pcall('HGET', KEYS[1], ARGV[1])
 local above = type(held) == 'string' and tonumber(held) > left
 local released = above and left == 0
@@ -16,8 +17,8 @@ if released then
 elseif ARGV[2] == '1' then
   leave(KEYS[1], KEYS[3], KEYS[4], KEYS[5], now, ARGV[1], ARGV[5])
 end
--- Though it was carried out, it may come: who waits in line asks many times.
--- What frees comes before what is written, so that a server short of memory lets it through.
+-- Even an acquire that was carried out may arrive again: a queued waiter sends many requests. A command that frees memory comes
+-- before the writes, so that a server short of memory allows them.
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
 redis.call('ZADD', KEYS[2], now + tonumber(ARGV[4]), ARGV[1] .. '#' .. ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[4])

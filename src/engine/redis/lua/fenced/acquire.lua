@@ -1,12 +1,12 @@
--- Takes the fenced lock, or takes it once more.
+-- Acquires the fenced lock, or re-enters it.
 --
 -- KEYS  1 the lock: hash of owner -> hold count
---       2 the undone acquires of this lock: zset of "<owner>#<attempt>"
+--       2 the tombstones of this lock: zset of "<owner>#<attempt>"
 --       3 the last token
--- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 count to hold   4 lease in ms
+-- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more for a reentry   3 hold count after it   4 lease in ms
 --       5 the greatest token its client has seen
--- Returns  -4 undone before it came   -5 nothing to re-enter   granted: its token, in a list
---          otherwise the holder's remaining ms, -1 if it has no end
+-- Returns  -4 undone before it arrived   -5 no hold to re-enter   granted: its token, in a list
+--          otherwise the holder's remaining ms, -1 if it has no expiry
 -- A key of another type, or a hash that is no lock, is an error.
 local owner = ARGV[1]
 
@@ -16,15 +16,15 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
   end
   local held = redis.call('HGET', KEYS[1], owner)
   if held then
-    -- The counter cannot have been raised while the owner holds the lock. Read before anything is written: a counter of
+    -- The counter cannot have been raised while the owner holds the lock. It is read before anything is written: a counter of
     -- another type is an error.
     local token, wrong = redis.call('GETRANGE', KEYS[3], 0, 17), nil
     if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[4]) then
       redis.call('PEXPIRE', KEYS[1], ARGV[4])
     end
     if tonumber(held) < tonumber(ARGV[3]) then
-      -- A server short of memory refuses HSET as a script's first write, but lets it through behind
-      -- one that frees. Nobody is called ''.
+      -- A server short of memory refuses HSET as the first write of a script, but allows it after a command that frees memory.
+      -- No owner has the name ''.
       redis.call('HDEL', KEYS[1], '')
       redis.call('HSET', KEYS[1], owner, ARGV[3])
     end
@@ -39,11 +39,11 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
   end
 end
 
--- Into a hold that is gone: granting it would make that hold up.
+-- The hold to re-enter is gone: a grant would invent it.
 if ARGV[2] ~= '1' then
   return -5
 end
--- First: where it cannot be had, nothing is held.
+-- The token comes first: without a token the lock is not granted.
 local token, wrong = new_token(KEYS[3], ARGV[5])
 if wrong then
   return wrong

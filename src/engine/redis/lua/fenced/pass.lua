@@ -1,11 +1,11 @@
--- Gives the fenced lock back and, if only we listen for it, takes it for another owner of ours.
+-- Releases the fenced lock and, if no other client subscribes to it, acquires it for another owner of the same client.
 --
--- KEYS  1 the lock   2 the undone acquires   3 the last token
--- ARGV  1 who gives it back   2 who gets it   3 lease in ms   4 how many of the listeners are us
+-- KEYS  1 the lock   2 the tombstones   3 the last token
+-- ARGV  1 the owner that releases it   2 the owner that acquires it   3 lease in ms   4 number of the client's own subscriptions
 --       5 the lock's channel   6 the greatest token the client has seen
--- Returns  -1 nobody holds it   -2 somebody else does   granted: its token, in a list
---          otherwise released only, and how many listened
--- Read before anything is written: marks of another type are an error.
+-- Returns  -1 not held   -2 held by another owner   granted: its token, in a list
+--          otherwise released only: the number of subscribers that were notified
+-- The tombstones are read before anything is written: a key of another type is an error.
 local undone = redis.call('ZSCORE', KEYS[2], ARGV[2] .. '#1')
 if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
   return redis.call('EXISTS', KEYS[1]) == 1 and -2 or -1

@@ -1,13 +1,13 @@
--- Before the scripts that grant a fenced lock: gives a grant its token.
+-- Prelude of the scripts that grant a fenced lock: the token of a grant.
 --
--- counter is where the last token is, which Redisson raises by one; seen the greatest that the client knows of. A counter that
--- was lost, or set back, goes on with the microseconds of the server's clock; one that is no number, or too great for Lua to
--- count on exactly, has been set by somebody, and is an error: no token would be known to be greater than those before. So is
--- a clock that is that far ahead, and nothing is written: once the clock is right, the lock can be had again.
--- Errors name no key: a key is a lock's name, and error texts are read by their beginning.
+-- counter is the key of the last token, which Redisson increments; seen is the greatest token that the client knows of. A
+-- counter that was lost or set back continues with the microseconds of the server's clock. A counter that is no integer, or too
+-- great for exact arithmetic in Lua, was set by another program and is an error: no token would be known to be greater than
+-- those before. A clock that is that far ahead is an error, too, and nothing is written: once the clock is right, the lock is
+-- available again. Errors name no key: a key is a lock's name, and error texts are classified by their beginning.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: it goes on there
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 local function new_token(counter, seen)
   -- One byte more than the longest token: a string of any size costs the same.
   local last = redis.pcall('GETRANGE', counter, 0, 17)
@@ -28,12 +28,12 @@ local function new_token(counter, seen)
     return nil, redis.error_reply('WRONGTYPE the clock of the server is beyond the year 2255, where tokens end; set it right')
   end
   if tonumber(last) < least then
-    -- In full: Lua would write 1.79e+15, which is no number to count on with.
+    -- Written in full: Lua's 1.79e+15 could not be incremented.
     redis.call('SET', counter, string.format('%.0f', least))
     return string.format('%.0f', least)
   end
   local raised = redis.call('INCR', counter)
-  -- A MultiLock of Redisson's may have given it an end.
+  -- A MultiLock of Redisson may have set an expiry.
   redis.call('PERSIST', counter)
   return string.format('%.0f', raised)
 end

@@ -1,12 +1,12 @@
--- Before the scripts of plain, fenced and fair locks, and behind format/owner.lua: the format of the lock's hash.
+-- Prelude of the scripts of plain, fenced and fair locks, after format/owner.lua: the format of the lock's hash.
 --
 -- Redisson's lock is a hash of owner -> hold count. It has one owner; a few more are accepted. A read/write lock has another
 -- format (format/read_write.lua), and so has the group of a FasterMultiLock: both are locks of another kind here.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: the script behind it continues
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 
--- Whether the hash is a lock; a key of another type is an error.
+-- Returns whether the hash is a lock; a key of another type is an error.
 local function is_lock(key)
   local fields = sample(key, function(field)
     local owner, writes = is_owner(field)

@@ -1,12 +1,13 @@
--- Before the scripts of semaphores and latches: the format of their number.
+-- Prelude of the scripts of semaphores and latches: the format of their number.
 --
 -- Redisson's number is a decimal integer in a string, as Redis itself writes it. Up to 2^53 - 1 it is exact in Lua; a greater one
 -- is refused, because a change could not be computed.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: the script behind it continues
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 
--- The number, nil if the key is missing; otherwise an error as the second result. A key of another type is an error, too.
+-- Returns the number, or nil if the key is missing; otherwise an error as the second result. A key of another type is an error,
+-- too.
 local function stored_number(key)
   -- One byte more than the longest number: a string of any size costs the same.
   local text = redis.call('GETRANGE', key, 0, 17)

@@ -1,4 +1,4 @@
--- Before the scripts of locks: the format of an owner and of a hold count.
+-- Prelude of the scripts of locks: the format of an owner and of a hold count.
 --
 -- Redisson writes an owner as <uuid>:<thread>, a writer of a read/write lock as <uuid>:<thread>:write, and both with :<id> behind
 -- them for a lock of a transaction. The uuid is in lower case, the thread a decimal number that may be negative, the id 32
@@ -6,11 +6,11 @@
 --
 -- These functions only read, and read a bounded amount: sizes before contents, names before values.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: the script behind it continues
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 local UUID = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:'
 
--- Whether the text is an owner, and whether that owner is a writer.
+-- Returns whether the text is an owner, and whether that owner is a writer.
 local function is_owner(text)
   -- At most the uuid, the longest thread number, `:write` and the id of a transaction.
   if #text > 96 or text ~= string.lower(text) or not string.find(text, UUID) then
@@ -28,18 +28,18 @@ local function is_owner(text)
   return true, writes
 end
 
--- The number in a hold count, or nil. Lua's tonumber would also accept inf, 1e9 and 0xff.
+-- Returns the number in a hold count, or nil. Lua's tonumber would also accept inf, 1e9 and 0xff.
 local function hold_count(text)
   return #text <= 9 and string.find(text, '^[1-9]%d*$') and tonumber(text) or nil
 end
 
--- The hold count in a field, or nil. The length is checked first: another program's value may be of any size.
+-- Returns the hold count in a field, or nil. The length is checked first: another program's value may be of any size.
 local function count_in(key, field)
   return redis.call('HSTRLEN', key, field) <= 9 and hold_count(redis.call('HGET', key, field)) or nil
 end
 
--- Up to 17 fields of a hash, one more than a lock of one owner may have; nil if some are not right. A field's name may be of any
--- length, and no command reports that length: of another program's hash only two are read.
+-- Returns up to 17 fields of a hash, one more than a lock of one owner may have, or nil if a field has the wrong format. The
+-- name of a field may be of any length, and no command reports that length: of another program's hash only two are read.
 local function sample(key, is_right)
   local fields
   for _, most in ipairs({2, 17}) do
@@ -49,7 +49,7 @@ local function sample(key, is_right)
         return nil
       end
     end
-    -- The hash has no more.
+    -- The hash has no further fields.
     if #fields < most then
       break
     end

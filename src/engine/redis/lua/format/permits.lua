@@ -1,20 +1,20 @@
--- Before the scripts of the semaphore: the format of its permits that are in use.
+-- Prelude of the scripts of the semaphore: the format of its permits in use.
 --
--- Redisson's zset NAME:timeout has the permit's id as member and its end as score. An id is 16 bytes of any value, or 32 hexadecimal
--- digits before Redisson 3.17. The end is in ms since 1970, or 922337203685477 if there is none.
+-- Redisson's zset NAME:timeout has the permit's id as member and its expiry as score. An id is 16 bytes of any value, or 32
+-- hexadecimal digits before Redisson 3.17. The expiry is in ms since 1970, or 922337203685477 if there is none.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: the script behind it continues
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 local NO_END = 922337203685477
 
 local function is_permit(id, score)
   local raw = #id == 16 or #id == 32 and string.find(id, '^[0-9a-f]+$')
-  -- Since 2001: seconds are less, microseconds are more.
+  -- Scores start in 2001: a time in seconds is less, one in microseconds is more.
   return raw and string.find(score, '^%d+$') and tonumber(score) >= 1000000000000 and tonumber(score) <= NO_END
 end
 
--- Whether a function of id and score is true for the eight lowest and the eight highest scores, which limit all others. The two
--- lowest come first: a member may be of any length, and of another program's zset no more are read.
+-- Returns whether a function of id and score is true for the eight lowest and the eight highest scores, which limit all others.
+-- The two lowest come first: a member may be of any length, and of another program's zset no more are read.
 local function all_sampled(out, is_right)
   for _, range in ipairs({{0, 1}, {2, 7}, {-8, -1}}) do
     local some = redis.call('ZRANGE', out, range[1], range[2], 'WITHSCORES')
@@ -31,13 +31,14 @@ local function all_sampled(out, is_right)
   return true
 end
 
--- Whether the zset holds permits, or is missing; a key of another type is an error.
+-- Returns whether the zset holds permits, or is missing; a key of another type is an error.
 local function are_permits(out)
   return all_sampled(out, is_permit)
 end
 
--- Whether distlock has noted the clients of all sampled permits: an id begins with four bytes of its client's. Where the number is
--- missing, nothing else proves that these are permits. Clients of another type are another program's, and prove nothing.
+-- Returns whether distlock has noted the clients of all sampled permits: an id starts with four bytes of its client's id. If
+-- the number is missing, nothing else proves that these are permits. A `clients` key of another type belongs to another program
+-- and proves nothing.
 local function are_noted(out, clients)
   return all_sampled(out, function(id)
     return redis.pcall('HEXISTS', clients, string.sub(id, 1, 4)) == 1

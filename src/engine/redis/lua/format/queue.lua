@@ -1,14 +1,15 @@
--- Before the scripts of the fair lock, and behind format/owner.lua: the format of the lock's queue.
+-- Prelude of the scripts of the fair lock, after format/owner.lua: the format of the lock's queue.
 --
--- Redisson's list redisson_lock_queue:{NAME} has the owners that wait, its zset redisson_lock_timeout:{NAME} when each may be passed
--- over. The scores are not checked: Redisson subtracts one waiter's wait from all others', and that may be any number.
+-- Redisson's list redisson_lock_queue:{NAME} has the owners that wait; its zset redisson_lock_timeout:{NAME} has the time when
+-- each may be skipped. The scores are not checked: Redisson subtracts one waiter's wait from all others', and that may be any
+-- number.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: the script behind it continues
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 
--- The error if the list or the zset belongs to another program; nil if each has owners, or is missing. The first and the last
--- eight entries are checked: a queue of any length costs the same. The first two are read alone: an entry may be of any length,
--- and of another program's queue no more are read.
+-- Returns an error if the list or the zset belongs to another program, or nil if each holds owners or is missing. The first and
+-- the last eight entries are checked: a queue of any length costs the same. The first two are read alone: an entry may be of
+-- any length, and of another program's queue no more are read.
 local function foreign_queue(queue, timeout)
   for command, key in pairs({LRANGE = queue, ZRANGE = timeout}) do
     for _, range in ipairs({{0, 1}, {2, 7}, {-8, -1}}) do

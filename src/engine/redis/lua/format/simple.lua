@@ -1,12 +1,13 @@
--- Before the scripts of the simple lock: the format of its value.
+-- Prelude of the scripts of the simple lock: the format of its value.
 --
--- The value is the holder: an owner of ours, or a short string of any form that another library wrote. A longer string
--- is no lock.
+-- The value is the holder: an owner of distlock, or a short string of any form that another library wrote. A longer string is
+-- no lock.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: the script behind it continues
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 
--- The holder, nil if the key is missing; otherwise an error as the second result. A key of another type is an error, too.
+-- Returns the holder, or nil if the key is missing; otherwise an error as the second result. A key of another type is an error,
+-- too.
 local function simple_holder(key)
   -- One byte more than the longest holder: a string of any size costs the same.
   local holder = redis.call('GETRANGE', key, 0, 256)

@@ -1,8 +1,8 @@
--- Takes the plain lock from whoever holds it.
+-- Releases the plain lock, whichever owner holds it.
 --
 -- KEYS  1 the lock
 -- ARGV  1 its channel
--- Returns  1 taken   0 it was free
+-- Returns  1 released   0 it was free
 -- A key of another type, or a hash that is no lock, is an error.
 if redis.call('HLEN', KEYS[1]) == 0 then
   return 0

@@ -1,11 +1,11 @@
--- Gives the plain lock back, wholly or in part.
+-- Releases the plain lock, or lowers its hold count.
 --
 -- KEYS  1 the lock
--- ARGV  1 owner   2 count to hold afterwards, 0 for none   3 the lock's channel
--- Returns  -1 nobody holds it   -2 somebody else does   -3 still held by the owner
---          otherwise released, and how many listened
+-- ARGV  1 owner   2 hold count afterwards, 0 for none   3 the lock's channel
+-- Returns  -1 not held   -2 held by another owner   -3 still held by this owner
+--          otherwise released: the number of subscribers that were notified
 if ARGV[2] == '0' then
-  -- The last field takes the hash with it. Needs no memory.
+  -- The removal of the last field deletes the hash. It needs no memory.
   if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
     return redis.call('PUBLISH', ARGV[3], '0')
   end
@@ -13,8 +13,8 @@ else
   local held = redis.call('HGET', KEYS[1], ARGV[1])
   if held then
     if tonumber(held) > tonumber(ARGV[2]) then
-      -- A server short of memory refuses HSET as a script's first write, but lets it through behind
-      -- one that frees. Nobody is called ''.
+      -- A server short of memory refuses HSET as the first write of a script, but allows it after a command that frees memory.
+      -- No owner has the name ''.
       redis.call('HDEL', KEYS[1], '')
       redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
     end

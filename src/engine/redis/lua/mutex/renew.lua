@@ -1,20 +1,20 @@
--- Makes many holds of plain locks last longer, never shorter.
+-- Renews holds of plain locks. A lease never becomes shorter.
 --
 -- KEYS  the locks
 -- ARGV  for each lock: owner, lease in ms
--- Returns, for each lock  1 renewed   -1 nobody holds it   -2 somebody else does   or its error's text
+-- Returns, for each lock  1 renewed   -1 not held   -2 held by another owner   or the text of an error
 local answers = {}
 for i, key in ipairs(KEYS) do
   local owner, lease = ARGV[2 * i - 1], ARGV[2 * i]
-  -- One bad key must not cost the others their lease.
+  -- An error of one key must not cost the other locks their leases.
   local held = redis.pcall('HEXISTS', key, owner)
   if type(held) == 'table' then
     answers[i] = held.err
   elseif held == 1 then
     local left = redis.call('PTTL', key)
-    -- Whose end somebody has taken gets a new one, but not from a mere look (1 ms): that would be the end of it.
+    -- A lock whose expiry another program has removed gets a new one, but not from a probe (1 ms), which would end the hold.
     if left ~= -1 or tonumber(lease) > 1 then
-      -- Written also where it changes nothing: replicas acknowledge what was written before.
+      -- Written even if it changes nothing: replica acknowledgements are waited for by the last write.
       redis.call('PEXPIRE', key, math.max(left, tonumber(lease)))
     end
     answers[i] = 1

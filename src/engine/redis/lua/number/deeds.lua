@@ -1,16 +1,17 @@
--- Before the scripts of numbers that are nobody's: what a client has done to one, so that nothing is done twice.
+-- Prelude of the scripts of counters without an owner: the idempotency keys of a client, so that no request is carried out
+-- twice.
 --
--- done is ours, one for each client: a zset of "<request>:<what came of it>" by the request's number, and "below", by the
--- least number that is not refused, less a half. What came of it is what there was and what there is, or that it took so many,
--- or that it is not to be.
+-- done is private to distlock, one zset for each client. A member is "<request>:<outcome>", with the number of the request as
+-- score; the member "below" has the least number that is not refused, less a half, as score. An outcome is the number before
+-- and after the change, the number of permits that were taken, or that the request is undone.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: it goes on there
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 local function text(value)
   return string.format('%.0f', value)
 end
 
--- What to answer to a request that has come before, or comes too late.
+-- Returns the reply to a request that has arrived before, or arrives too late.
 local function recall(done, request)
   local below = redis.call('ZSCORE', done, 'below')
   if below and tonumber(request) < tonumber(below) then
@@ -29,26 +30,27 @@ local function recall(done, request)
   return {tonumber(what) or false, tonumber(after) or false}
 end
 
--- Writes nothing: who may not, or on a server short of memory, is stopped here, before anything is counted.
+-- Writes nothing, but fails for a user without the right to write, and on a server short of memory, before anything is counted.
 local function may_note(done)
   redis.call('ZADD', done, 'XX', 0, '')
 end
 
--- Requests that are settled are forgotten. Before anything is counted: whatever of this is denied, it can be noted then.
+-- Forgets the requests below `settled`. Runs before anything is counted: if any of it is denied, nothing was counted yet, and
+-- otherwise the outcome can be recorded afterwards.
 local function settle(done, settled, ms)
   local below = string.format('%.1f', tonumber(settled) - 0.5)
-  -- What frees comes before what is written, so that a server short of memory lets it through.
+  -- A command that frees memory comes before the writes, so that a server short of memory allows them.
   redis.call('ZREMRANGEBYSCORE', done, '-inf', '(' .. below)
   redis.call('ZADD', done, 'GT', below, 'below')
   redis.call('PEXPIRE', done, ms)
 end
 
--- This came of a request.
+-- Records the outcome of a request.
 local function note(done, request, what)
   redis.call('ZADD', done, request, request .. ':' .. what)
 end
 
--- Carries out a request for which there is to be another number, or none.
+-- Carries out a request: sets the number to `after`, or deletes it if that is nil.
 local function alter(key, done, before, after, request, settled, ms)
   local words = {before and text(before) or 'none', after and text(after) or 'none'}
   if after and not before then
@@ -58,7 +60,7 @@ local function alter(key, done, before, after, request, settled, ms)
   if before and not after then
     redis.call('DEL', key)
   elseif before and before ~= after then
-    -- Not written anew: it may have been given an end.
+    -- The number is not written anew, since it may have an expiry.
     redis.call('INCRBY', key, text(after - before))
   elseif after and not before then
     redis.call('SET', key, text(after))
@@ -67,7 +69,8 @@ local function alter(key, done, before, after, request, settled, ms)
   return {before or false, after or false}
 end
 
--- Takes back what a request took, which is not to be any more. How many listened; nothing if it took none.
+-- Returns the permits that a request took, and marks the request as undone. Returns the number of subscribers that were
+-- notified, or nil if the request took none.
 local function give_back(key, done, request, channel)
   local _, count = recall(done, request)
   if not count then
@@ -75,10 +78,10 @@ local function give_back(key, done, request, channel)
   end
   local kind = redis.call('TYPE', key)['ok']
   local there = kind == 'string' and stored_number(key)
-  -- None, for the same reason; and a server short of memory lets the next one through.
+  -- Removes nothing: a user without the right is stopped here, and a server short of memory allows the next write.
   redis.call('ZREM', done, '')
   may_note(done)
-  -- What was forgotten, or is something else by now, is not made anew for that.
+  -- A number that was deleted, or whose key has another type by now, is not created for that.
   there = there and redis.call('INCRBY', key, math.min(count, 9007199254740991 - there))
   redis.call('ZREM', done, request .. ':took:' .. text(count))
   note(done, request, 'undone')

@@ -1,15 +1,16 @@
--- Takes back a request whose outcome nobody knows: what it took, or that it may come.
+-- Undoes a request whose outcome is unknown: returns what it took, and refuses the request if it still arrives.
 --
--- KEYS  1 the number   2 what this client has done
--- ARGV  1 the request's number   2 how long to remember, in ms   3 the number's channel
--- Returns  -6 refused if it comes   otherwise given back, and how many listened
+-- KEYS  1 the number   2 this client's idempotency keys
+-- ARGV  1 number of the request   2 TTL of the idempotency keys in ms   3 the counter's channel
+-- Returns  -6 nothing returned: refused if it still arrives
+--          otherwise returned: the number of subscribers that were notified
 local listeners = give_back(KEYS[1], KEYS[2], ARGV[1], ARGV[3])
 if listeners then
   redis.call('PEXPIRE', KEYS[2], ARGV[2])
   return listeners
 end
 if not recall(KEYS[2], ARGV[1]) then
-  -- A write that frees, so that a server short of memory lets the next one through.
+  -- A command that frees memory, so that a server short of memory allows the next write.
   redis.call('ZREM', KEYS[2], ARGV[1])
   redis.call('ZADD', KEYS[2], ARGV[1], ARGV[1] .. ':undone')
   redis.call('PEXPIRE', KEYS[2], ARGV[2])

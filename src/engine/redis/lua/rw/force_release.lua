@@ -1,9 +1,9 @@
--- Takes the read/write lock from whoever holds it.
+-- Releases the read/write lock, whichever owners hold it.
 --
 -- KEYS  1 the lock
--- ARGV  1 its channel   2 what the readers' keys begin with
--- Returns  1 taken   0 it was free
--- A hash with a field that is no owner, or with so many that a call cannot check them all, is an error.
+-- ARGV  1 its channel   2 prefix of the readers' timeout keys
+-- Returns  1 released   0 it was free
+-- A hash with a field that is no owner, or with more fields than a call can check, is an error.
 local MOST_OWNERS = 50000
 local mode, _, wrong = mode_of(KEYS[1])
 if wrong then
@@ -12,12 +12,12 @@ end
 if not mode then
   return 0
 end
--- The keys of the readers end by themselves; a limited number of them is deleted now.
+-- The timeout keys of the readers expire by themselves; a limited number of them is deleted now.
 local fields, all = some_fields(KEYS[1])
 local counts = short_values(KEYS[1], fields)
 local keys = {KEYS[1]}
 for i, field in ipairs(fields) do
-  -- Of a hash with more than 16 fields a sample was checked before.
+  -- Of a hash with more than 16 fields only a sample was checked before.
   if not is_part(field, counts[i]) then
     return redis.error_reply('WRONGTYPE no read/write lock')
   end
@@ -26,7 +26,7 @@ for i, field in ipairs(fields) do
     keys[#keys + 1] = key(ARGV[2], field, number)
   end
 end
--- The names of the others are checked, too: nothing is deleted that may be somebody else's.
+-- The names of the other fields are checked, too: another program's data is never deleted.
 if not all then
   local size = redis.call('HLEN', KEYS[1])
   for _, field in ipairs(size <= MOST_OWNERS and redis.call('HRANDFIELD', KEYS[1], size) or {''}) do

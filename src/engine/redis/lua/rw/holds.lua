@@ -1,10 +1,10 @@
--- Before the scripts of the read/write lock: who holds it, and for how long each.
+-- Prelude of the scripts of the read/write lock: its holders, and the lease of each.
 --
--- lock is Redisson's hash of mode, readers and the writer, each with its count. base begins the keys that say how long each
--- reader is there, one for each time it holds the lock; a writer is there while the hash is. All in ms.
+-- lock is Redisson's hash of mode, readers and the writer, each with its hold count. base is the prefix of the keys whose TTLs
+-- are the leases of a reader, one key for each hold; a writer's lease is the TTL of the hash. All times are in ms.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: it goes on there
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -14,7 +14,7 @@ local function key(base, reader, number)
   return base .. ':' .. reader .. ':rwlock_timeout:' .. number
 end
 
--- How long a reader is still there; 0 or less if it has gone. Second, how long each of its keys is.
+-- Returns the remaining lease of a reader, 0 or less if it has expired, and the remaining TTL of each of its keys.
 local function left(base, reader, count)
   local longest, each = -2, {}
   for number = 1, math.min(tonumber(count) or 0, MOST_READS) do
@@ -24,8 +24,8 @@ local function left(base, reader, count)
   return longest, each
 end
 
--- A reader that holds the lock so often is there this long, if it was not there longer. `each` is what left() has returned, so
--- that no key is asked for twice.
+-- Sets the lease of a reader with this hold count, if it is longer than the current one. `each` is the second result of left(),
+-- so that no TTL is read twice.
 local function master_epoch(base, reader, count, lease, each)
   for number = 1, math.min(tonumber(count) or 0, MOST_READS) do
     local own = key(base, reader, number)
@@ -33,7 +33,7 @@ local function master_epoch(base, reader, count, lease, each)
     if there == -2 then
       redis.call('SET', own, '1', 'PX', lease)
     elseif there < tonumber(lease) then
-      -- Not written anew: a server short of memory would refuse that.
+      -- PEXPIRE, not SET, which a server short of memory would refuse.
       redis.call('PEXPIRE', own, lease)
     end
   end
@@ -49,16 +49,17 @@ local function forget(base, reader, from, to)
   end
 end
 
--- Written also where it changes nothing: replicas acknowledge what was written before.
+-- Extends the lease of the lock. It is written even if nothing changes: replica acknowledgements are waited for by the last
+-- write.
 local function last(lock, lease)
   local there = redis.call('PTTL', lock)
-  -- Whose end somebody has taken gets a new one, but not from a mere look (1 ms): that would be the end of it.
+  -- A lock whose expiry another program has removed gets a new one, but not from a probe (1 ms), which would end the hold.
   if there ~= -1 or tonumber(lease) > 1 then
     redis.call('PEXPIRE', lock, math.max(there, tonumber(lease)))
   end
 end
 
--- Some fields of the lock: all of up to 500, of a larger hash a random sample. Whether these are all.
+-- Returns some fields of the lock, all of up to 500 and of a larger hash a random sample, and whether these are all.
 local function some_fields(lock)
   local size = redis.call('HLEN', lock)
   if size == 0 then
@@ -68,39 +69,41 @@ local function some_fields(lock)
   return fields, #fields == size
 end
 
--- The values of fields. Each length is checked first, and a value that is too long for a count is not read: it is false.
+-- Returns the values of fields. Each length is checked first, and a value that is too long for a count is not read: it is
+-- false.
 local function short_values(lock, fields)
   local short = {}
   for i, field in ipairs(fields) do
-    -- A field that does not exist stands for the long one.
+    -- A field that does not exist replaces one with a value that is too long.
     short[i] = redis.call('HSTRLEN', lock, field) <= 9 and field or ''
   end
   return #fields > 0 and redis.call('HMGET', lock, unpack(short)) or {}
 end
 
--- Whether a field is part of a lock. The value is false if it is too long to be read.
+-- Returns whether a field is part of a lock. The value is false if it is too long to be read.
 local function is_part(field, value)
   local owner, writes = is_owner(field)
   return field == 'mode' or owner and value and (writes and hold_count(value) or read_count(value))
 end
 
--- How many commands this script may still run to examine readers. The owner's own holds and what checks the format come to
+-- How many commands this script may still run to examine readers. The owner's own holds and the checks of the format come to
 -- 350, and 1,000 is the most that one call may cost.
 local room = 600
 
--- Removes crashed readers, and counts the others, up to `enough`. The count, one of these readers, and how long the last of them
--- stays; nil if some were not examined: a call examines a limited number, and counts at least one more reader then.
+-- Removes crashed readers, and counts the others, up to `enough`. Returns the count, one of these readers, and the longest
+-- remaining lease; the last two are nil if some readers were not examined. A call examines a limited number, and then counts at
+-- least one more reader.
 local function readers(lock, base, enough)
   local fields, all = some_fields(lock)
   for _, field in ipairs(fields) do
-    -- Another program's field: nothing is removed, and the lock counts as held by others.
+    -- The field belongs to another program: nothing is removed, and the lock counts as held by others.
     if field ~= 'mode' and not is_owner(field) then
       return 2, nil, nil
     end
   end
   local count, longest, one, crashed = 0, -2, nil, {}
-  -- The names are read by one command, each count takes one of its own: a few at a time, so that a call that looks for one reader
-  -- stops soon.
+  -- One command reads all names, but each count takes a command of its own. A few counts are read at a time, so that a call
+  -- that looks for one reader stops soon.
   for from = 1, #fields, 16 do
     local some = {unpack(fields, from, math.min(from + 15, #fields))}
     if room <= #some then
@@ -110,7 +113,7 @@ local function readers(lock, base, enough)
     room = room - #some - 1
     local counts = short_values(lock, some)
     for i, field in ipairs(some) do
-      -- Another program's value: the same.
+      -- The value belongs to another program: the same applies.
       if not is_part(field, counts[i]) then
         return 2, nil, nil
       end
@@ -145,14 +148,14 @@ local function readers(lock, base, enough)
   return count + 1, nil, nil
 end
 
--- The lock lasts as long as the last of its readers, if that is known.
+-- The lock lasts as long as the lease of its last reader, if that is known.
 local function last_with(lock, longest)
   if longest then
     redis.call('PEXPIRE', lock, longest)
   end
 end
 
--- What is held, and for how long: read, write or nothing. A hash of another format is an error.
+-- Returns the mode, read, write or nil, and the TTL of the lock. A hash of another format is an error.
 local function mode_of(lock)
   local ttl = redis.call('PTTL', lock)
   local mode = ttl ~= -2 and read_write_mode(lock) or nil

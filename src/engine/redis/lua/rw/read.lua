@@ -1,13 +1,13 @@
--- Takes the read/write lock for reading, or takes it once more.
+-- Acquires the read/write lock for reading, or re-enters it.
 --
--- KEYS  1 the lock   2 the undone acquires: zset of "<owner>#<attempt>"   3 the writers that wait: zset by when they go
--- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 count to hold   4 lease in ms
---       5 what the readers' keys begin with   6 the same user's writer, or nothing   7 1 past writers that wait
---       8 the other name with the same side keys, or nothing
---       9 if given: only if that writer holds it
--- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
+-- KEYS  1 the lock   2 the tombstones: zset of "<owner>#<attempt>"   3 the waiting writers: zset by expiry in ms
+-- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more for a reentry   3 hold count after it   4 lease in ms
+--       5 prefix of the readers' timeout keys   6 the same caller's write owner, or ''   7 1 to bypass waiting writers
+--       8 the other name with the same side keys, or ''
+--       9 if given: granted only if that writer holds the lock
+-- Returns  -3 granted   -4 undone before it arrived   -5 no hold to re-enter
 --          {TWIN, key} the other name's key exists
---          otherwise the remaining ms, -1 if it has no end or a writer is first
+--          otherwise the remaining ms, -1 if it has no expiry or a writer is first
 local owner, now = ARGV[1], clock()
 if redis.call('ZSCORE', KEYS[2], owner .. '#' .. ARGV[2]) then
   return -4
@@ -20,7 +20,7 @@ local held = mode and redis.call('HGET', KEYS[1], owner)
 local there, each = left(ARGV[5], owner, held)
 if held and there > 0 then
   local count = math.max(tonumber(held), tonumber(ARGV[3]))
-  -- What frees comes first, so that a server short of memory lets the rest through. Nobody is called ''.
+  -- A command that frees memory comes first, so that a server short of memory allows the others. No owner has the name ''.
   redis.call('HDEL', KEYS[1], '')
   master_epoch(ARGV[5], owner, count, ARGV[4], each)
   if count > tonumber(held) then
@@ -33,7 +33,7 @@ elseif held and mode == 'read' and readers(KEYS[1], ARGV[5], 1) == 0 then
   mode = nil
 end
 if ARGV[2] ~= '1' then
-  -- Into a hold that is gone: granting it would make that hold up.
+  -- The hold to re-enter is gone: a grant would invent it.
   return mode and ttl or -5
 end
 local twin = not mode and twin_of(ARGV[8])
@@ -50,7 +50,7 @@ if mode == 'write' then
 elseif ARGV[7] ~= '1' and redis.call('ZCOUNT', KEYS[3], '(' .. now, '+inf') > 0 then
   return -1
 end
--- Its time first: a user who may not write that key must not leave a reader without an end.
+-- The timeout key comes first: a user without the right to write it must not leave a reader without an expiry.
 master_epoch(ARGV[5], owner, 1, ARGV[4])
 if not mode then
   redis.call('HSET', KEYS[1], 'mode', 'read')

@@ -1,9 +1,9 @@
--- Gives the read/write lock back as a reader, wholly or in part.
+-- Releases the read/write lock as a reader, or lowers the hold count.
 --
 -- KEYS  1 the lock
--- ARGV  1 owner   2 count to hold afterwards, 0 for none   3 the lock's channel   4 what the readers' keys begin with
--- Returns  -1 nobody holds it   -2 somebody else does   -3 still held by the owner
---          otherwise released, and how many listened
+-- ARGV  1 owner   2 hold count afterwards, 0 for none   3 the lock's channel   4 prefix of the readers' timeout keys
+-- Returns  -1 not held   -2 held by another owner   -3 still held by this owner
+--          otherwise released: the number of subscribers that were notified
 local _, _, wrong = mode_of(KEYS[1])
 if wrong then
   return wrong
@@ -13,7 +13,7 @@ local there, each = left(ARGV[4], ARGV[1], held)
 if held and there > 0 and ARGV[2] ~= '0' then
   local count = tonumber(ARGV[2])
   if tonumber(held) > count then
-    -- What frees comes first, so that a server short of memory lets the rest through.
+    -- A command that frees memory comes first, so that a server short of memory allows the others.
     forget(ARGV[4], ARGV[1], count + 1, held)
     master_epoch(ARGV[4], ARGV[1], count, there, each)
     redis.call('HDEL', KEYS[1], '')

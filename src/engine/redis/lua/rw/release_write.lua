@@ -1,9 +1,10 @@
--- Gives the read/write lock back as a writer, wholly or in part; one that does not hold it waits no longer.
+-- Releases the read/write lock as a writer, or lowers the hold count; an owner that does not hold it leaves the waiting
+-- writers.
 --
--- KEYS  1 the lock   2 the writers that wait
--- ARGV  1 owner   2 count to hold afterwards, 0 for none   3 the lock's channel   4 what the readers' keys begin with
--- Returns  -1 nobody holds it   -2 somebody else does   -3 still held by the owner
---          otherwise released, and how many listened
+-- KEYS  1 the lock   2 the waiting writers
+-- ARGV  1 owner   2 hold count afterwards, 0 for none   3 the lock's channel   4 prefix of the readers' timeout keys
+-- Returns  -1 not held   -2 held by another owner   -3 still held by this owner
+--          otherwise released: the number of subscribers that were notified
 local writer = ARGV[1] .. ':write'
 local mode, _, wrong = mode_of(KEYS[1])
 if wrong then
@@ -12,7 +13,7 @@ end
 local held = mode and redis.call('HGET', KEYS[1], writer)
 if held and ARGV[2] ~= '0' then
   if tonumber(held) > tonumber(ARGV[2]) then
-    -- What frees comes first, so that a server short of memory lets the rest through.
+    -- A command that frees memory comes first, so that a server short of memory allows the others.
     redis.call('HDEL', KEYS[1], '')
     redis.call('HSET', KEYS[1], writer, ARGV[2])
   end
@@ -31,8 +32,8 @@ if held then
 end
 if ARGV[2] == '0' and redis.call('ZREM', KEYS[2], ARGV[1]) == 1 and mode ~= 'write'
     and redis.call('ZCOUNT', KEYS[2], '(' .. clock(), '+inf') == 0 then
-  -- Readers of ours that waited behind this one alone need not any longer. Nothing was freed: Redisson's, and who only
-  -- watches, are not told so.
+  -- Readers of distlock that waited for this writer alone can stop waiting. Nothing was released, so that the message is one
+  -- that Redisson's waiters and monitors do not take for a release.
   redis.call('PUBLISH', ARGV[3], '2')
 end
 return mode and -2 or -1

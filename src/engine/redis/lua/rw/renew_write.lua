@@ -1,12 +1,12 @@
--- Makes many writers' holds last longer, never shorter.
+-- Renews holds of writers. A lease never becomes shorter.
 --
 -- KEYS  the locks
 -- ARGV  for each lock: owner, lease in ms
--- Returns, for each lock  1 renewed   -1 nobody holds it   -2 somebody else does   or its error's text
+-- Returns, for each lock  1 renewed   -1 not held   -2 held by another owner   or the text of an error
 local answers = {}
 for i, lock in ipairs(KEYS) do
   local writer, lease = ARGV[2 * i - 1] .. ':write', ARGV[2 * i]
-  -- One bad key must not cost the others their lease.
+  -- An error of one key must not cost the other locks their leases.
   local held = redis.pcall('HEXISTS', lock, writer)
   if type(held) == 'table' then
     answers[i] = held.err

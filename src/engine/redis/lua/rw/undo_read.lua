@@ -1,16 +1,17 @@
--- Takes back a reader's acquire whose outcome nobody knows.
+-- Undoes a reader's acquire whose outcome is unknown.
 --
--- KEYS  1 the lock   2 the undone acquires: zset of "<owner>#<attempt>" by expiry in ms
--- ARGV  1 owner   2 attempt   3 count before it   4 how long to remember, in ms
---       5 the lock's channel   6 what the readers' keys begin with
--- Returns  -3 lowered, still held, refused if it comes   -6 refused if it comes
---          otherwise released, and how many listened
--- Something else may live under that name; then the acquire was refused, but it may still come later.
+-- KEYS  1 the lock   2 the tombstones: zset of "<owner>#<attempt>" by expiry in ms
+-- ARGV  1 owner   2 attempt   3 hold count before the acquire   4 TTL of the tombstone in ms
+--       5 the lock's channel   6 prefix of the readers' timeout keys
+-- Returns  -3 lowered and still held, with a tombstone   -6 nothing undone, with a tombstone
+--          otherwise released: the number of subscribers that were notified
+-- With a tombstone, the acquire is refused if it still arrives.
+-- A key of another type is no error here: the acquire was refused because of it, but it may still arrive later.
 local held = redis.pcall('HGET', KEYS[1], ARGV[1])
 held = type(held) == 'string' and held or nil
 local there, each = left(ARGV[6], ARGV[1], held)
 if ARGV[2] == '1' and there > 0 then
-  -- From zero, and carried out: it cannot come again, so no mark is needed.
+  -- A fresh acquire that was carried out cannot arrive again, so that it needs no tombstone.
   redis.call('HDEL', KEYS[1], ARGV[1])
   forget(ARGV[6], ARGV[1], 1, held)
   if redis.call('HGET', KEYS[1], 'mode') ~= 'read' then
@@ -26,7 +27,7 @@ if ARGV[2] == '1' and there > 0 then
 end
 local now, count = clock(), tonumber(ARGV[3])
 local above = there > 0 and tonumber(held) > count
--- What frees comes before what is written, so that a server short of memory lets it through.
+-- A command that frees memory comes before the writes, so that a server short of memory allows them.
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
 if above then
   forget(ARGV[6], ARGV[1], count + 1, held)

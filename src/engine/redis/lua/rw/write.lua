@@ -1,14 +1,14 @@
--- Takes the read/write lock for writing, takes it once more, or says that a writer waits.
+-- Acquires the read/write lock for writing, re-enters it, or registers a waiting writer.
 --
--- KEYS  1 the lock   2 the undone acquires: zset of "<owner>#<attempt>"   3 the writers that wait: zset by when they go
--- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 count to hold   4 lease in ms
---       5 what the readers' keys begin with   6 the same user's reader, or nothing
---       7 how long it waits if it does not ask again, in ms; 0 if it does not wait
---       8 the other name with the same side keys, or nothing
---       9 if given: only if that reader holds it
--- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
+-- KEYS  1 the lock   2 the tombstones: zset of "<owner>#<attempt>"   3 the waiting writers: zset by expiry in ms
+-- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more for a reentry   3 hold count after it   4 lease in ms
+--       5 prefix of the readers' timeout keys   6 the same caller's read owner, or ''
+--       7 how long the writer stays registered without another request, in ms; 0 if it does not wait
+--       8 the other name with the same side keys, or ''
+--       9 if given: granted only if that reader holds the lock
+-- Returns  -3 granted   -4 undone before it arrived   -5 no hold to re-enter
 --          {TWIN, key} the other name's key exists
---          otherwise the remaining ms, -1 if it has no end
+--          otherwise the remaining ms, -1 if it has no expiry
 local owner, writer = ARGV[1], ARGV[1] .. ':write'
 if redis.call('ZSCORE', KEYS[2], owner .. '#' .. ARGV[2]) then
   return -4
@@ -22,8 +22,8 @@ local waits = redis.call('ZSCORE', KEYS[3], owner)
 local held = mode and redis.call('HGET', KEYS[1], writer)
 if held then
   if tonumber(held) < tonumber(ARGV[3]) then
-    -- A server short of memory refuses HSET as a script's first write, but lets it through behind
-    -- one that frees. Nobody is called ''.
+    -- A server short of memory refuses HSET as the first write of a script, but allows it after a command that frees memory. No
+    -- owner has the name ''.
     redis.call('HDEL', KEYS[1], '')
     redis.call('HSET', KEYS[1], writer, ARGV[3])
   end
@@ -37,12 +37,12 @@ if mode == 'read' then
     redis.call('DEL', KEYS[1])
     mode = nil
   end
-  -- Nobody else reads.
+  -- No other reader holds the lock.
   alone = count == 1 and one == ARGV[6]
 end
 local free = alone or (not mode and not ARGV[9])
 if ARGV[2] ~= '1' then
-  -- Into a hold that is gone: granting it would make that hold up.
+  -- The hold to re-enter is gone: a grant would invent it.
   return mode and ttl or -5
 end
 local twin = not mode and twin_of(ARGV[8])

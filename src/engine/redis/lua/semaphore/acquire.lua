@@ -1,16 +1,16 @@
--- Takes permits, all or none, or stands in line for them.
+-- Acquires permits, all or none, or queues for them.
 --
--- KEYS  1 how many are there   2 those that are out   3 the undone acquires: zset of "<owner>#<attempt>"   4 the line   5 alive
---       6 clients
--- ARGV  1 owner   2 attempt: 1 from zero, more with permits of its own   3 what its permits' ids begin with   4 how many
---       5 lease in ms   6 how long it waits if it does not ask again, in ms; 0 if nobody is to wait for it
---       7 the semaphore's channel   8 of how many, if nobody has said; or nothing
---       9 the other name with the same side keys, or nothing
--- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter   {TWIN, key} the other name's key exists
---          otherwise how many ms until one comes back by itself, -1 if none does
+-- KEYS  1 number of available permits   2 permits in use   3 the tombstones: zset of "<owner>#<attempt>"   4 the queue
+--       5 expiry of each entry   6 clients
+-- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more with permits of its own   3 id prefix of its permits
+--       4 number of permits   5 lease in ms   6 how long it stays queued without another request, in ms; 0 to not queue
+--       7 the semaphore's channel   8 total to set if the number is missing, or ''
+--       9 the other name with the same side keys, or ''
+-- Returns  -3 granted   -4 undone before it arrived   -5 no permits to keep   {TWIN, key} the other name's key exists
+--          otherwise the ms until the next permit in use expires, -1 if none does
 local owner, now, lease = ARGV[1], clock(), tonumber(ARGV[5])
 local there, wrong = available(KEYS[1], KEYS[2])
--- Only where there is something to take back: a server without memory refuses who frees nothing first.
+-- Only if a permit has expired: a server without memory refuses a script that frees nothing first.
 if not wrong and redis.call('ZCOUNT', KEYS[2], '-inf', now) > 0 then
   there, wrong = reclaim(KEYS[1], KEYS[2], KEYS[6], now, ARGV[7], ARGV[9])
 end
@@ -29,7 +29,7 @@ if had == wanted then
   return -3
 end
 if had > 0 or ARGV[2] ~= '1' then
-  -- With permits that have gone: granting it would make them up.
+  -- Some of its permits are gone: a grant would invent them.
   return -5
 end
 local twin = twin_of(ARGV[9])
@@ -40,30 +40,31 @@ if is_unproven(there, KEYS[2], KEYS[6]) then
   return redis.error_reply(UNPROVEN)
 end
 if not there and ARGV[8] ~= '' then
-  -- Some may be out though somebody has deleted the number.
+  -- Permits may be in use even if the number was deleted.
   there = tonumber(ARGV[8]) - redis.call('ZCARD', KEYS[2])
   redis.call('SET', KEYS[1], string.format('%.0f', there))
 end
 local head, all = first(KEYS[4], KEYS[5], now), (there or 0) + redis.call('ZCARD', KEYS[2])
--- One who wants more than there are by now is not obeyed; how many is in its number.
+-- A first waiter that wants more permits than exist by now does not block the queue. Its owner number contains how many it
+-- wants.
 local waited, number = head, head and tonumber(string.match(head, ':(%-?%d+)$'))
 if number and number % 65536 + 1 > all then
   head = nil
 end
 if there and there >= wanted and (not head or head == owner) then
-  -- None, so that one who may not is stopped before they are taken from the number, and for good.
+  -- Adds nothing: a user without the right is stopped here, before the number is lowered for good.
   redis.call('ZADD', KEYS[2], 'XX', 0, '')
   there = redis.call('DECRBY', KEYS[1], wanted)
   lease_until(KEYS[2], ids(ARGV[3], wanted), now + lease)
   together(KEYS[1], KEYS[2])
   note(KEYS[6], ARGV[3], owner, lease)
   if waited and leave(KEYS[4], KEYS[5], owner) then
-    -- Who stands behind it may find enough for itself.
+    -- The next waiter may find enough permits for itself.
     tell(ARGV[7], there)
   end
   return -3
 end
--- Who wants more than there are in all would keep everybody out for as long as it likes.
+-- A waiter that wants more permits than exist would block all others for as long as it likes.
 if ARGV[6] ~= '0' and wanted > all then
   if leave(KEYS[4], KEYS[5], owner) then
     tell(ARGV[7], there)
@@ -72,7 +73,7 @@ elseif ARGV[6] ~= '0' then
   stand(KEYS[4], KEYS[5], owner, now, tonumber(ARGV[6]))
 end
 local soonest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
--- Redisson's way to say that it has no end.
+-- NO_END is Redisson's score for a permit without an expiry.
 if not soonest or tonumber(soonest) >= NO_END then
   return -1
 end

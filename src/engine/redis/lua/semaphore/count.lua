@@ -1,12 +1,12 @@
 -- Changes the number of permits, and returns it.
 --
--- KEYS  1 how many are there   2 those that are out   3 clients
--- ARGV  1 once (so many, if nobody has said), set (so many in all, those that are out included), return (a permit), or
---       forget (all of it)
---       2 how many, or the permit's id   3 the semaphore's channel
---       4 the other name with the same side keys, or nothing
+-- KEYS  1 number of available permits   2 permits in use   3 clients
+-- ARGV  1 once (total N, if the number is missing), set (total N, permits in use included), return (a permit), or
+--       forget (delete everything)
+--       2 N, or the permit's id   3 the semaphore's channel
+--       4 the other name with the same side keys, or ''
 -- Returns  {TWIN, key}  the other name's key exists
---          {1 if it changed anything, or 0; how many are available, or nil if nobody has said; how many are in use}
+--          {1 if it changed anything, or 0; number of available permits, or nil if it is missing; number of permits in use}
 
 -- The permits in use may belong to the other name: none is forgotten or returned.
 local twin = twin_of(ARGV[4])
@@ -22,17 +22,17 @@ if wrong then
 end
 local out, done = redis.call('ZCARD', KEYS[2]), 0
 if ARGV[1] == 'once' and not there then
-  -- Some may be out though somebody has deleted the number.
+  -- Permits may be in use even if the number was deleted.
   redis.call('SET', KEYS[1], string.format('%.0f', tonumber(ARGV[2]) - out))
   done = 1
 elseif ARGV[1] == 'set' then
-  -- Not written anew where it can be moved: it may have been given an end.
+  -- An existing number is moved, not written anew: it may have an expiry.
   redis.call('INCRBY', KEYS[1], tonumber(ARGV[2]) - out - (there or 0))
   done = 1
 elseif ARGV[1] == 'return' then
   local permit = ARGV[2]
   if not redis.call('ZSCORE', KEYS[2], permit) then
-    -- Redisson before 3.17 keeps it as one reads it.
+    -- Redisson before 3.17 stores the id as hexadecimal digits.
     permit = string.gsub(permit, '.', function(byte)
       return string.format('%02x', string.byte(byte))
     end)

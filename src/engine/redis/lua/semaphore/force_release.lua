@@ -1,8 +1,8 @@
--- Takes back all permits that are out.
+-- Releases all permits in use.
 --
--- KEYS  1 how many are there   2 those that are out   3 clients
--- ARGV  1 the semaphore's channel   2 the other name with the same side keys, or nothing
--- Returns  1 some were out   0 none was   {TWIN, key} the other name's key exists: the permits may be its
+-- KEYS  1 number of available permits   2 permits in use   3 clients
+-- ARGV  1 the semaphore's channel   2 the other name with the same side keys, or ''
+-- Returns  1 released   0 none was in use   {TWIN, key} the other name's key exists: the permits may be its
 local twin = twin_of(ARGV[2])
 if twin then
   return twin
@@ -19,7 +19,7 @@ if out == 0 then
   return 0
 end
 there = add(KEYS[1], out)
--- Not deleted: to do it this way was allowed before.
+-- ZREMRANGEBYSCORE, not DEL: the script has run this command before, so that the user is known to have the right.
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', 'inf')
 forget_clients(KEYS[2], KEYS[3])
 tell(ARGV[1], there)

@@ -1,16 +1,17 @@
--- Before the scripts of both semaphores: the time, and who waits for several permits.
+-- Prelude of the scripts of both semaphores: the clock, and the queue of waiters for several permits.
 --
--- line and alive are ours: who waits, and until when each is believed to, in ms of the server's clock.
+-- line and alive are private to distlock: the waiters, and until when each counts as alive (its mark), in ms of the server's
+-- clock.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: it goes on there
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- The first waiter that is there. One call removes a bounded number of crashed ones before it; if there are more, it is one
--- of them, and the next call goes on.
+-- Returns the first waiter that is alive. One call removes a bounded number of crashed ones before it; if there are more, it
+-- returns one of them, and the next call continues.
 local function first(line, alive, now)
   local head
   for removed = 0, 200 do
@@ -42,7 +43,7 @@ local function stand(line, alive, owner, now, ms)
   redis.call('PEXPIRE', alive, 60000)
 end
 
--- Whether it stood there.
+-- Removes an owner from the queue, and returns whether it was queued.
 local function leave(line, alive, owner)
   return redis.call('ZREM', alive, owner) + redis.call('LREM', line, 0, owner) > 0
 end

@@ -1,9 +1,9 @@
--- Reports how many permits there are. Reads only: late permits count as available, and the next acquire takes them back.
+-- Reports the number of permits. It only reads: expired permits count as available, and the next acquire reclaims them.
 --
--- KEYS  1 the number of available permits   2 the permits that are out   3 clients
--- ARGV  1 the other name with the same side keys, or nothing
+-- KEYS  1 number of available permits   2 permits in use   3 clients
+-- ARGV  1 the other name with the same side keys, or ''
 -- Returns  {TWIN, key}  the other name's key exists, and this one has no number: the permits are not its own
---          0; how many are available, or nil if nobody has said; how many are out
+--          {0; number of available permits, or nil if it is missing; number of permits in use}
 local there, wrong = available(KEYS[1], KEYS[2])
 local twin = not there and not wrong and twin_of(ARGV[1])
 if twin then

@@ -1,17 +1,17 @@
--- Gives back an owner's permits; one that has none waits no longer.
+-- Releases an owner's permits; an owner without permits leaves the queue.
 --
--- KEYS  1 how many are there   2 those that are out   3 the line   4 alive   5 clients
--- ARGV  1 owner   2 0, or how often it still holds them   3 what its permits' ids begin with   4 the semaphore's channel
---       5 how many it was granted   6 the other name with the same side keys, or nothing
--- Returns  -1  lost, in whole or in part: what it still had is released
---          -3  it has them still
---          otherwise released, and how many listened
+-- KEYS  1 number of available permits   2 permits in use   3 the queue   4 expiry of each entry   5 clients
+-- ARGV  1 owner   2 hold count afterwards, 0 for none   3 id prefix of its permits   4 the semaphore's channel
+--       5 number of permits it was granted   6 the other name with the same side keys, or ''
+-- Returns  -1  lost, in whole or in part: the permits it still had are released
+--          -3  it still has all of them
+--          otherwise released: the number of subscribers that were notified
 local there, wrong = reclaim(KEYS[1], KEYS[2], KEYS[5], clock(), ARGV[4], ARGV[6])
 if wrong then
   return wrong
 end
 if ARGV[2] ~= '0' then
-  -- It is not counted here how often.
+  -- The store does not count holds.
   return #owned(KEYS[2], ARGV[3], ARGV[5]) == tonumber(ARGV[5]) and -3 or -1
 end
 local listeners, had = give_back(KEYS[1], KEYS[2], KEYS[5], ARGV[3], ARGV[5], ARGV[4])

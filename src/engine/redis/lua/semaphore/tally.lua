@@ -1,17 +1,18 @@
--- Before the scripts of the semaphore: its permits.
+-- Prelude of the scripts of the semaphore: its permits.
 --
--- there is Redisson's number of permits that can be had, out its zset of those that cannot, each an id of 16 bytes and until
--- when it is out, in ms of the server's clock. clients is ours: what the ids of a client's permits begin with, and its uuid. It
--- tells whose a permit is, and proves that the zset holds permits where the number is missing.
+-- there is Redisson's number of available permits; out is its zset of the permits in use, each an id of 16 bytes with its
+-- expiry in ms of the server's clock as score. clients is private to distlock: the id prefix of each client's permits, and its
+-- uuid. It identifies the client of a permit, and proves that the zset holds permits if the number is missing.
 --
--- KEYS  those of the script behind it
--- Returns  nothing: it goes on there
--- An owner's permit by its number; shared is what all of them begin with.
+-- KEYS  those of the script that follows
+-- Returns  nothing: the script that follows runs next
+--
+-- Returns the id of an owner's permit by its number; shared is the prefix of all of them.
 local function id(shared, number)
   return shared .. struct.pack('>I4', number)
 end
 
--- All permits of an owner that was granted so many.
+-- Returns the ids of all permits of an owner that was granted this many.
 local function ids(shared, permits)
   local all = {}
   for number = 1, permits do
@@ -20,7 +21,7 @@ local function ids(shared, permits)
   return all
 end
 
--- Lists in portions that fit into one command: a call for each id would take too long where there are thousands.
+-- Splits a list into portions that fit into one command: a call for each id would take too long for thousands of them.
 local function portions(list, size)
   local all = {}
   for from = 1, #list, size do
@@ -29,7 +30,7 @@ local function portions(list, size)
   return all
 end
 
--- Sets the end of these permits; with further words of ZADD, if any.
+-- Sets the expiry of these permits; the further arguments are options of ZADD.
 local function lease_until(out, ids, till, ...)
   local words, score = {...}, string.format('%.0f', till)
   for _, some in ipairs(portions(ids, 1000)) do
@@ -42,7 +43,7 @@ local function lease_until(out, ids, till, ...)
   end
 end
 
--- What is out ends with the number, if that has an end; Redisson gives it one, and forgets it again.
+-- Gives the permits in use the same expiry as the number, if that has one: Redisson sets one, and removes it again.
 local function together(there, out)
   local ends, now = redis.call('PTTL', there), redis.call('PTTL', out)
   if ends > 0 and now ~= ends then
@@ -52,13 +53,14 @@ local function together(there, out)
   end
 end
 
--- Adds to the number what comes back, if somebody has said one: it is not made anew. Before what is out is taken away, and that is
--- tried on nothing before: whichever of both the user may not do, no permit is lost and none made up.
+-- Adds returned permits to the number, unless it is missing: it is not created. This comes before the permits are removed from
+-- those in use, and the removal of nothing is tried before it: whichever of both the user may not do, no permit is lost or
+-- created.
 local function add(there, many)
   return stored_number(there) and redis.call('INCRBY', there, many)
 end
 
--- How many listened to how many there are.
+-- Publishes the number of available permits. Returns the number of subscribers that were notified.
 local function tell(channel, number)
   return number and number > 0 and redis.call('PUBLISH', channel, number) or 0
 end
@@ -70,8 +72,8 @@ local function forget_clients(out, clients)
   end
 end
 
--- The number of available permits, or nil if it is missing. The second result is an error, if either key is foreign. The error
--- tells which key it is, since the user knows only the number's.
+-- Returns the number of available permits, or nil if it is missing. The second result is an error, if either key is foreign.
+-- The error names the key, since the user knows only that of the number.
 local function available(there, out)
   local number, wrong = stored_number(there)
   if wrong then
@@ -92,21 +94,19 @@ end
 
 local UNPROVEN = 'WRONGTYPE the key of its permits in use, {NAME}:timeout, is a zset that may hold no permits'
 
--- Whether the zset may be another program's: its format is that of permits, but the number is missing, and distlock has not noted
--- the clients.
+-- Returns whether the zset may belong to another program: its format is that of permits, but the number is missing, and
+-- distlock has not noted the clients.
 local function is_unproven(number, out, clients)
   return not number and not are_noted(out, clients)
 end
 
--- Takes back the permits that nobody has given back in time. Returns how many are available then, nil if the number is missing;
--- the second result is an error, if either key is foreign. Where the zset may be another program's, or the permits those of the
--- other name, nothing is changed and no error is returned. twin is the other name, or '' if the caller knows that it is free.
+-- Removes nothing. A server without memory allows the next write after it.
 local function reclaim(there, out, clients, now, channel, twin)
   local number, wrong = available(there, out)
   if wrong or twin_of(twin) or is_unproven(number, out, clients) then
     return number, wrong
   end
-  -- None. A server without memory lets the next one through after it.
+  -- Removes nothing. A server without memory allows the next write after it.
   redis.call('ZREMRANGEBYSCORE', out, 1, 0)
   local late = redis.call('ZCOUNT', out, '-inf', now)
   if late > 0 then
@@ -118,9 +118,9 @@ local function reclaim(there, out, clients, now, channel, twin)
   return number
 end
 
--- Takes back these permits. How many are there then.
+-- Returns these permits to the number, and returns the number of available permits afterwards.
 local function take_back(there, out, ids)
-  -- None.
+  -- Removes nothing: a user without the right is stopped before the number is raised.
   redis.call('ZREM', out, '')
   local number = add(there, #ids)
   for _, some in ipairs(portions(ids, 1000)) do
@@ -129,8 +129,8 @@ local function take_back(there, out, ids)
   return number
 end
 
--- Notes the client whose permit ids have this prefix, until a day after their end: the note proves that the zset holds permits,
--- even if they are late and their number is lost.
+-- Notes the client whose permit ids have this prefix, until a day after their expiry: the note proves that the zset holds
+-- permits, even if they have expired and their number is lost.
 local function note(clients, shared, owner, lease)
   local ms = lease + 86400000
   redis.call('HSET', clients, string.sub(shared, 1, 4), string.match(owner, '^[^:]*'))
@@ -153,7 +153,8 @@ local function owned(out, shared, permits)
   return found, soonest
 end
 
--- Releases all permits of an owner. Returns the number of listeners and of permits; nil if it had none.
+-- Releases all permits of an owner. Returns the number of subscribers that were notified and the number of permits, or nil if
+-- it had none.
 local function give_back(there, out, clients, shared, permits, channel)
   local ids = owned(out, shared, permits)
   if #ids == 0 then
@@ -164,7 +165,7 @@ local function give_back(there, out, clients, shared, permits, channel)
   return listeners, #ids
 end
 
--- Makes all permits of an owner last until then, if they would end sooner and it has all of them. How many it has.
+-- Extends all permits of an owner until this time, if they would expire sooner and it has all of them. Returns how many it has.
 local function keep(there, out, shared, permits, till)
   local ids, soonest = owned(out, shared, permits)
   if #ids == tonumber(permits) then

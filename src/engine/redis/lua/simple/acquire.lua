@@ -1,10 +1,10 @@
--- Takes the simple lock, or takes it once more.
+-- Acquires the simple lock, or re-enters it.
 --
 -- KEYS  1 the lock: string, the owner
---       2 the undone acquires of this lock: zset of "<owner>#<attempt>"
--- ARGV  1 owner   2 attempt: 1 from zero, more into a hold of its own   3 lease in ms
--- Returns  -3 granted   -4 undone before it came   -5 nothing to re-enter
---          otherwise the holder's remaining ms, -1 if it has no end
+--       2 the tombstones of this lock: zset of "<owner>#<attempt>"
+-- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more for a reentry   3 lease in ms
+-- Returns  -3 granted   -4 undone before it arrived   -5 no hold to re-enter
+--          otherwise the holder's remaining ms, -1 if it has no expiry
 -- A key of another type, or a string too long for a lock, is an error.
 if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
   if redis.call('ZSCORE', KEYS[2], ARGV[1] .. '#' .. ARGV[2]) then
@@ -19,13 +19,13 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
     if holder ~= ARGV[1] then
       return ttl
     end
-    -- Also where it makes nothing longer: replicas are waited for by what was written.
+    -- Written even if the lease does not grow: replica acknowledgements are waited for by the last write.
     redis.call('PEXPIRE', KEYS[1], math.max(ttl, tonumber(ARGV[3])))
     return -3
   end
 end
 
--- Into a hold that is gone: granting it would make that hold up.
+-- The hold to re-enter is gone: a grant would invent it.
 if ARGV[2] ~= '1' then
   return -5
 end

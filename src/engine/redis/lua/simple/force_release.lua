@@ -1,9 +1,9 @@
--- Takes the simple lock from whoever holds it.
+-- Releases the simple lock, whichever owner holds it.
 --
 -- KEYS  1 the lock
 -- ARGV  1 its channel
--- Returns  1 taken   0 it was free
--- A key of another type, or a value that is no owner of ours, is an error: it may be anything.
+-- Returns  1 released   0 it was free
+-- A key of another type, or a value that is no owner in the format of distlock, is an error: it may be anything.
 local holder = redis.call('GETRANGE', KEYS[1], 0, 63)
 if holder == '' and redis.call('EXISTS', KEYS[1]) == 0 then
   return 0

@@ -1,10 +1,10 @@
--- Gives the simple lock back. In part there is nothing to do: nobody but its owner counts.
+-- Releases the simple lock. A partial release changes nothing: only the client of the owner counts its holds.
 --
 -- KEYS  1 the lock
--- ARGV  1 owner   2 count to hold afterwards, 0 for none   3 the lock's channel
--- Returns  -1 nobody holds it   -2 somebody else does   -3 still held by the owner
---          otherwise released, and how many listened
--- Longer than any owner of ours.
+-- ARGV  1 owner   2 hold count afterwards, 0 for none   3 the lock's channel
+-- Returns  -1 not held   -2 held by another owner   -3 still held by this owner
+--          otherwise released: the number of subscribers that were notified
+-- The range below is longer than any owner of distlock.
 if redis.call('GETRANGE', KEYS[1], 0, 63) == ARGV[1] then
   if ARGV[2] ~= '0' then
     return -3

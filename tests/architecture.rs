@@ -15,6 +15,8 @@ mod dependencies;
 mod documents;
 #[path = "architecture/made_up.rs"]
 mod made_up;
+#[path = "architecture/words.rs"]
+mod words;
 
 use std::fs;
 use std::path::Path;

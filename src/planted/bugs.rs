@@ -69,7 +69,7 @@ bugs! {
 
     // Acquires that end early, releases, and counts.
 
-    /// What a cancelled acquire was granted stays held (Redisson: orphan lock).
+    /// The grant of a cancelled acquire stays held (Redisson: orphan lock).
     CancelledAcquireKept
     /// The late grant of a cancelled acquire is not undone.
     LateGrantKept
@@ -258,7 +258,7 @@ bugs! {
     CountsOneTooMany {
         "counting/take": "if there and there >= wanted and (not head or head == ARGV[5]) then" => "if there and there >= wanted - 1 and (not head or head == ARGV[5]) then";
     }
-    /// What a request did is forgotten: sent again, it is carried out again.
+    /// The outcome of a request is forgotten: sent again, it is carried out again.
     DeedForgotten {
         "number/deeds": "  if not known then" => "  if true then";
     }

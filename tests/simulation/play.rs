@@ -92,15 +92,18 @@ impl Total {
             .map(|(kind, count)| format!("{count} {kind}"))
             .collect();
         eprintln!(
-            "{}: {} seeds ({rate:.0} a minute), {:.1} h simulated, {} grants, {} errors, {} losses, {} failed seeds; faults: {}",
+            "{}: {} ({rate:.0} a minute), {:.1} h simulated, {} grants, {} errors, {} losses, {} failed; faults: {}",
             self.scenario.name,
-            self.seeds,
+            counted(self.seeds, "seed"),
             self.simulated.as_secs_f64() / 3600.0,
             self.grants,
             self.errors,
             self.losses,
-            self.failed.len(),
-            faults.join(", "),
+            counted(self.failed.len() as u64, "seed"),
+            match faults.is_empty() {
+                true => "none".to_owned(),
+                false => faults.join(", "),
+            },
         );
     }
 
@@ -118,6 +121,12 @@ impl Total {
             self.scenario.name
         );
     }
+}
+
+/// A count and what it counts: "1 seed", "2 seeds".
+fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 /// A number that the command gives.
@@ -197,10 +206,9 @@ fn every_scenario_keeps_its_promises() {
         failed += total.failed.len();
         total.print(threads);
     }
-    let (scenarios, took) = (totals.len(), begun.elapsed().as_secs());
-    eprintln!(
-        "{seeds} seeds of {scenarios} scenarios, from seed {first} on, in {took} s: {failed} failed"
-    );
+    let scenarios = counted(totals.len() as u64, "scenario");
+    let (played, took) = (counted(seeds, "seed"), begun.elapsed().as_secs());
+    eprintln!("{played} of {scenarios}, from seed {first} on, in {took} s: {failed} failed");
     for total in &totals {
         for (seed, outcome) in total.failed.iter().take(SHOWN) {
             outcome
@@ -215,7 +223,7 @@ fn every_scenario_keeps_its_promises() {
         );
     }
     assert!(seeds > 0, "no seed was played");
-    assert!(failed == 0, "{failed} seeds failed");
+    assert!(failed == 0, "{} failed", counted(failed as u64, "seed"));
 }
 
 /// Plays a seed; where all that is random is seeded, twice, and both runs are the same byte for byte.

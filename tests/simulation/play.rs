@@ -152,7 +152,17 @@ fn wanted() -> Vec<&'static Scenario> {
     };
     match names.is_empty() {
         true => SCENARIOS.iter().filter(has).collect(),
-        false => names.iter().map(|name| Scenario::named(name)).collect(),
+        false => {
+            let named = names.iter().map(|name| Scenario::named(name));
+            let check = |scenario: &&Scenario| {
+                let name = &scenario.name;
+                assert!(
+                    has(scenario),
+                    "`{name}` has none of these faults: {faults:?}"
+                );
+            };
+            named.inspect(check).collect()
+        }
     }
 }
 
@@ -237,14 +247,16 @@ fn twice(scenario: &Scenario, seed: u64) -> Result<Outcome, String> {
     played
 }
 
-/// Prints the names, which `scripts/simulate` knows scenarios and faults by.
+/// Prints the names by which `scripts/simulate` knows scenarios and faults, and the faults that can be selected for each scenario.
 #[test]
 fn every_scenario_has_a_name_of_its_own() {
     let kinds = SCENARIOS.iter().flat_map(|scenario| &scenario.kinds);
     let faults: BTreeSet<_> = kinds.map(|kind| kind.name()).collect();
     let mut names = faults.clone();
     for scenario in SCENARIOS.iter() {
-        eprintln!("scenario\t{}", scenario.name);
+        let kinds = scenario.kinds.iter().map(|kind| kind.name());
+        let kinds: Vec<_> = kinds.collect();
+        eprintln!("scenario\t{}\t{}", scenario.name, kinds.join(" "));
         assert!(names.insert(&scenario.name), "{}", scenario.name);
     }
     for fault in faults {

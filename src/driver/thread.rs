@@ -4,18 +4,22 @@ use std::io;
 use std::thread::Builder;
 
 use tokio::runtime::{self, Handle, Runtime};
+#[cfg(feature = "blocking")]
 use tokio::sync::oneshot;
+#[cfg(feature = "blocking")]
 use tokio::task::JoinHandle;
 
 use crate::engine::waker_executor::{protect_this_thread, trust_this_waker};
 
 /// A thread for the work of callers that block. It ends when this is dropped, however far its work is.
+#[cfg(feature = "blocking")]
 #[derive(Debug)]
 pub(crate) struct RuntimeThread {
     runtime: Handle,
     _end: oneshot::Sender<()>,
 }
 
+#[cfg(feature = "blocking")]
 impl RuntimeThread {
     /// Starts the thread.
     ///

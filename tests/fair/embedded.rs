@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::support::eventually;
 use super::support::process::Process;
-use super::worker::{ENOUGH, STAND, come};
+use super::worker::{ENOUGH, STAND};
 use super::{NAME, PATIENCE, connect, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,7 +26,7 @@ async fn waiters_of_several_processes_on_one_file_keep_their_order_when_one_is_k
     // One at a time, so that it is certain who came when.
     let mut came: Vec<String> = Vec::new();
     for number in 0..PROCESSES * EACH {
-        crowd[number % PROCESSES].tell(&come(1, 0, false));
+        crowd[number % PROCESSES].tell("1");
         eventually(PATIENCE, "it stands in line", async || {
             let seen = client.admin().inspect(NAME).await;
             let line = seen.expect("the file is there").expect("held").waiting;
@@ -43,7 +43,7 @@ async fn waiters_of_several_processes_on_one_file_keep_their_order_when_one_is_k
     killed.kill();
     held.release().await.expect("it is ours");
     for process in &mut crowd {
-        assert_eq!(process.hear("done"), format!("{EACH} 0"));
+        assert_eq!(process.hear("done"), EACH.to_string());
         process.ended_well();
     }
     let log = fs::read_to_string(format!("{}.log", file.display())).expect("they wrote it");

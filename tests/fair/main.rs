@@ -13,18 +13,17 @@ mod support;
 
 mod cost;
 mod embedded;
+mod history;
 mod messages;
 mod monitor;
 mod order;
 mod recovery;
 mod worker;
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use distlock::{Client, Fair, Guard, Lease};
 
-use self::monitor::Monitor;
 use self::support::{RedisServer, eventually, process};
 
 /// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
@@ -40,7 +39,7 @@ fn worker() {
 async fn connect(url: &str) -> Client {
     Client::builder(url)
         .default_lease(Lease::KeepAlive(LEASE))
-        .command_timeout(Duration::from_secs(10))
+        .command_timeout(PATIENCE)
         .connect_timeout(PATIENCE)
         .connect()
         .await
@@ -55,21 +54,6 @@ async fn take(client: &Client) -> Guard<Fair> {
 /// Who stands in line, the first one first.
 fn line(server: &RedisServer) -> Vec<String> {
     server.query(&["LRANGE", QUEUE, "0", "-1"])
-}
-
-/// Those of ours who come to stand in line, in the order in which the server hears of them: not by what it then does with it.
-async fn arrivals(server: &RedisServer) -> Monitor<String> {
-    let mut known = HashSet::new();
-    Monitor::start(server, move |words| {
-        // Whether it has been undone is the first thing that is asked of each.
-        let ["ZSCORE", key, attempt] = words else {
-            return None;
-        };
-        let owner = attempt.strip_suffix("#1")?;
-        let new = key.starts_with("distlock_undone:") && known.insert(owner.to_owned());
-        new.then(|| owner.to_owned())
-    })
-    .await
 }
 
 async fn until_in_line(server: &RedisServer, length: usize) {
@@ -99,7 +83,7 @@ const QUEUE: &str = "redisson_lock_queue:{stock}";
 const TIMEOUT: &str = "redisson_lock_timeout:{stock}";
 const ALIVE: &str = "distlock_alive:{stock}";
 const CHANNEL: &str = "redisson_lock__channel:{stock}";
-/// Two thirds of it are what a busy machine may cost without costing the lock, and that is one on which a thousand ask.
-const LEASE: Duration = Duration::from_secs(20);
+/// Longer than any test: no lease expires because the machine stands still.
+const LEASE: Duration = Duration::from_secs(600);
 /// Far longer than anything takes on a busy machine; only a failure waits for it.
 const PATIENCE: Duration = Duration::from_secs(120);

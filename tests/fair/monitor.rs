@@ -1,6 +1,7 @@
 //! What a server does, seen from beside it.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -15,10 +16,10 @@ pub(crate) struct Monitor<T> {
 }
 
 impl<T: Clone + Send + 'static> Monitor<T> {
-    /// `note` is given a command's words.
+    /// `note` is given a command's words, and when it ran by the server's clock.
     pub(crate) async fn start(
         server: &RedisServer,
-        mut note: impl FnMut(&[&str]) -> Option<T> + Send + 'static,
+        mut note: impl FnMut(Duration, &[&str]) -> Option<T> + Send + 'static,
     ) -> Self {
         let stream = TcpStream::connect(server.addr()).await;
         let mut stream = stream.expect("the server runs");
@@ -36,11 +37,15 @@ impl<T: Clone + Send + 'static> Monitor<T> {
         let notes = seen.clone();
         let reader = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                let Some((_, words)) = line.split_once(" lua] \"") else {
+                let Some((at, words)) = line.split_once(" lua] \"") else {
                     continue;
                 };
+                let at = at.trim_start_matches('+').split(' ').next();
+                let at = at
+                    .and_then(|at| at.parse().ok())
+                    .expect("it begins with the time");
                 let words: Vec<&str> = words.trim_end_matches('"').split("\" \"").collect();
-                if let Some(noted) = note(&words) {
+                if let Some(noted) = note(Duration::from_secs_f64(at), &words) {
                     let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
                     notes.push(noted);
                 }

@@ -2,70 +2,64 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::time::Duration;
 
-use distlock::{Client, Error};
+use distlock::Client;
 use redis::aio::MultiplexedConnection;
-use tokio::task::JoinSet;
+use tokio::task::JoinHandle;
 
+use super::support::patient_connection;
 use super::support::process::{orders, runtime, say, url};
-use super::support::{SeededRng, patient_connection};
 use super::{NAME, connect};
 
-/// Stands in line with as many tasks as it is told, and more each time it is told again.
+/// Stands in line with the number of tasks that it is told, and with more each time it is told again.
 pub(crate) const STAND: &str = "stand in line";
 /// Then it waits for their turns.
 pub(crate) const ENOUGH: &str = "enough";
 
-/// So many come; every fifth has little patience, if that is wanted.
-pub(crate) fn come(tasks: usize, seed: u64, impatient: bool) -> String {
-    format!("{tasks} {seed} {}", u8::from(impatient))
-}
+/// Then the last fifth of them gives up.
+pub(crate) const GIVE_UP: &str = "give up";
 
 pub(crate) fn run(role: &str) {
     assert_eq!(role, STAND);
     let orders = orders();
     runtime().block_on(async {
         let (client, log) = (connect(&url()).await, Log::open(&url()).await);
-        say("ready");
-        let mut standing = JoinSet::new();
+        say(&format!("ready {}", id_of(&client).await));
+        let mut standing: Vec<JoinHandle<()>> = Vec::new();
         for order in orders.iter().take_while(|order| order != ENOUGH) {
-            let order = order.split(' ').map(|n| n.parse().expect("a number"));
-            let order: Vec<u64> = order.collect();
-            let [tasks, seed, impatient] = order[..] else {
-                panic!("no such order: {order:?}");
-            };
-            let mut dice = SeededRng::new(seed);
-            for number in 0..tasks {
-                let hasty = impatient == 1 && number % 5 == 0;
-                // Long enough to have come at all.
-                let patience = hasty.then(|| Duration::from_millis(3_000 + dice.below(4_500)));
-                standing.spawn(turn(client.clone(), log.clone(), patience));
+            if order == GIVE_UP {
+                for waiter in standing.split_off(standing.len() - standing.len() / 5) {
+                    waiter.abort();
+                }
+                continue;
             }
+            let tasks: usize = order.parse().expect("a number");
+            standing.extend((0..tasks).map(|_| tokio::spawn(turn(client.clone(), log.clone()))));
         }
-        let turns = standing.join_all().await;
-        let granted = turns.iter().filter(|granted| **granted).count();
+        let turns = standing.len();
+        for turn in standing {
+            turn.await.expect("no panic");
+        }
         client.close().await.expect("the store answers");
-        say(&format!("done {granted} {}", turns.len() - granted));
+        say(&format!("done {turns}"));
     });
 }
 
-/// One turn; says whether it came in time.
-async fn turn(client: Client, log: Log, patience: Option<Duration>) -> bool {
-    let lock = client.fair_lock(NAME);
-    let guard = match patience {
-        Some(patience) => lock.acquire_timeout(patience).await,
-        None => lock.acquire().await.map(Some),
-    };
-    let guard = match guard {
-        // Its time was over just while it asked.
-        Err(Error::Timeout { .. }) if patience.is_some() => None,
-        guard => guard.expect("the store answers"),
-    };
-    let Some(guard) = guard else { return false };
+/// What the owners of a client have before the colon.
+async fn id_of(client: &Client) -> String {
+    let lock = client.lock(&*format!("process {}", std::process::id()));
+    let guard = lock.acquire().await.expect("the store answers");
+    let owner = guard.owner();
+    guard.release().await.expect("it is ours");
+    let (id, _) = owner.split_once(':').expect("a client and a number");
+    id.to_owned()
+}
+
+async fn turn(client: Client, log: Log) {
+    let guard = client.fair_lock(NAME).acquire().await;
+    let guard = guard.expect("the store answers");
     log.note(&guard.owner()).await;
     guard.release().await.expect("it is ours");
-    true
 }
 
 /// Where everybody who has the lock says so.
@@ -92,8 +86,8 @@ impl Log {
                     .expect("there is room");
             }
             Self::Server(connection) => {
-                let mut note = redis::cmd("EVAL");
-                note.arg(NOTE).arg(1).arg(LOG).arg(owner);
+                let mut note = redis::cmd("RPUSH");
+                note.arg(LOG).arg(owner);
                 let noted = note.exec_async(&mut connection.clone()).await;
                 noted.expect("the server is up");
             }
@@ -102,6 +96,3 @@ impl Log {
 }
 
 pub(crate) const LOG: &str = "log";
-const NOTE: &str = "
-local time = redis.call('TIME')
-redis.call('RPUSH', KEYS[1], ARGV[1] .. ' ' .. time[1] * 1000 + math.floor(time[2] / 1000))";

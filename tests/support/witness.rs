@@ -85,6 +85,14 @@ impl Witness {
         shown.collect()
     }
 
+    /// The owners in the calls of a script about this lock, oldest first.
+    pub(crate) fn owners(&self, name: &str, script: Script) -> Vec<String> {
+        let seen = self.seen();
+        let calls = seen.get(name).into_iter().flatten();
+        let calls = calls.filter(|words| script.runs(words));
+        calls.map(|words| args(words)[0].clone()).collect()
+    }
+
     /// Waits until this very call has been executed more than `before` times.
     pub(crate) async fn executed(&self, call: &[String], before: usize) {
         eventually(PATIENCE, "the request is executed", async || {

@@ -6,6 +6,7 @@ mod fairness;
 mod handoff;
 mod killed;
 mod messages;
+mod order;
 mod outages;
 mod readers;
 

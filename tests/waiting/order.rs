@@ -1,0 +1,152 @@
+//! A thousand waiters of five processes for a fair lock: first come, first served, whatever becomes of some of them.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use distlock::{Client, Error, Fair, Guard, Lease};
+use tokio::task::JoinSet;
+
+use super::{connect, ended};
+use crate::support::transport::HOST;
+use crate::support::{PATIENCE, RedisServer, Script, Witness, eventually, simulated, world};
+
+const NAME: &str = "stock";
+const QUEUE: &str = "redisson_lock_queue:{stock}";
+const PROCESSES: usize = 5;
+const EACH: usize = 200;
+const CROWD: usize = PROCESSES * EACH;
+/// Of a killed holder, less than the patience of the test.
+const LEASE: Lease = Lease::KeepAlive(Duration::from_secs(10));
+
+/// A server whose lock is held, and the waiters of five processes, which all come at once.
+struct Crowd {
+    server: RedisServer,
+    held: Guard<Fair>,
+    /// In the order in which the server heard of them.
+    came: Vec<String>,
+    /// In the order in which they had the lock.
+    turns: Arc<Mutex<Vec<String>>>,
+    processes: Vec<JoinSet<bool>>,
+}
+
+impl Crowd {
+    /// Every fifth waiter gives up after some seconds if that is wanted.
+    async fn gather(is_impatient: bool) -> Self {
+        let server = RedisServer::start();
+        let held = connect(&server.url()).await.fair_lock(NAME).acquire().await;
+        let held = held.expect("it is free");
+        Script::make_known(&server);
+        let witness = Witness::start(&server).await;
+        let turns = Arc::<Mutex<Vec<String>>>::default();
+        let mut processes = Vec::new();
+        for process in 0..PROCESSES {
+            let builder = world().client_of(&server.url(), &name_of(process));
+            let client = builder.default_lease(LEASE).connect().await;
+            let client = client.expect("the server is up");
+            let begin = |number: usize| {
+                let hasty = is_impatient && number.is_multiple_of(5);
+                // Long enough to have come at all.
+                let patience = Duration::from_secs(3) + world().up_to(Duration::from_secs(4));
+                turn(client.clone(), turns.clone(), hasty.then_some(patience))
+            };
+            processes.push((0..EACH).map(begin).collect());
+        }
+        let mut came = Vec::new();
+        eventually(PATIENCE, "every waiter has come", async || {
+            let mut known = HashSet::from([held.owner()]);
+            came = witness.owners(NAME, Script::Acquire);
+            came.retain(|owner| known.insert(owner.clone()));
+            came.len() == CROWD
+        })
+        .await;
+        Self {
+            server,
+            held,
+            came,
+            turns,
+            processes,
+        }
+    }
+
+    fn queued(&self) -> Vec<String> {
+        self.server.query(&["LRANGE", QUEUE, "0", "-1"])
+    }
+}
+
+fn name_of(process: usize) -> String {
+    format!("process-{process}")
+}
+
+/// Waits for one turn, and says whether it came in time.
+async fn turn(client: Client, turns: Arc<Mutex<Vec<String>>>, patience: Option<Duration>) -> bool {
+    let lock = client.fair_lock(NAME);
+    let guard = match patience {
+        Some(patience) => lock.acquire_timeout(patience).await,
+        None => lock.acquire().await.map(Some),
+    };
+    let guard = match guard {
+        // Its time was over just while it asked.
+        Err(Error::Timeout { .. }) if patience.is_some() => None,
+        guard => guard.expect("the store answers"),
+    };
+    let Some(guard) = guard else { return false };
+    let note = |owner| turns.lock().map(|mut turns| turns.push(owner));
+    note(guard.owner()).expect("no panic");
+    guard.release().await.expect("it is ours");
+    true
+}
+
+#[test]
+fn a_thousand_waiters_of_five_processes_get_it_in_the_order_in_which_they_came() {
+    simulated(async || {
+        let crowd = Crowd::gather(false).await;
+        assert_eq!(crowd.queued(), crowd.came);
+        crowd.held.release().await.expect("it is ours");
+        for process in crowd.processes {
+            assert!(ended(process).await.into_iter().all(|served| served));
+        }
+        let turns = crowd.turns.lock().expect("no panic");
+        assert_eq!(*turns, crowd.came, "not in the order in which they came");
+    });
+}
+
+#[test]
+fn those_left_keep_their_order_when_a_process_is_killed_and_one_in_five_gives_up() {
+    simulated(async || {
+        let mut crowd = Crowd::gather(true).await;
+        eventually(PATIENCE, "half of the impatient give up", async || {
+            crowd.queued().len() <= CROWD - CROWD / 10
+        })
+        .await;
+        let early = usize::try_from(50 + world().below(100)).expect("it is small");
+        let victim = usize::try_from(world().below(5)).expect("it is small");
+        let turns = crowd.turns.clone();
+        let had_it = || turns.lock().expect("no panic").clone();
+
+        crowd.held.release().await.expect("it is ours");
+        eventually(PATIENCE, "some have had their turn", async || {
+            had_it().len() > early
+        })
+        .await;
+        world().network.block(&name_of(victim), HOST);
+        let mut killed = crowd.processes.swap_remove(victim);
+        killed.abort_all();
+        let mut late = 0;
+        for process in crowd.processes {
+            let served = ended(process).await;
+            assert_eq!(served.len(), EACH);
+            late += served.iter().filter(|served| !**served).count();
+        }
+
+        let turns = had_it();
+        let places = turns.iter().map(|owner| {
+            let place = crowd.came.iter().position(|came| came == owner);
+            place.expect("it stood in line")
+        });
+        assert!(places.is_sorted(), "not in the order in which they came");
+        // Those of the killed process had it before the others.
+        assert!(turns.len() >= (PROCESSES - 1) * EACH - late);
+        assert!(late >= EACH / 4, "one in five was to give up");
+    });
+}

@@ -105,6 +105,9 @@ impl CleanupJob {
             }
         }
         self.finished();
+        if planted!(PanicInCleanup) {
+            panic!("planted");
+        }
     }
 
     fn core(&self) -> &Arc<Core> {

@@ -77,6 +77,8 @@ bugs! {
     LostReplyDidNothing
     /// Cleanup gives up after its first failure.
     CleanupGivesUp
+    /// A cleanup job panics after it has finished.
+    PanicInCleanup
     /// A dropped guard does not release its hold.
     DroppedGuardKept
     /// A re-entry whose reply was lost is not undone.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Lease, LostReason};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::world::simulate;
+use crate::world::{expect_panics, simulate};
 
 const REPLAY: &str = "cargo test --all-features --test simulation basics";
 
@@ -82,5 +82,26 @@ fn a_holder_that_cannot_renew_is_told_when_its_lease_ends_and_not_later() {
         let other = world.client("other").connect().await.expect("it is up");
         let free = other.lock("stock").acquire_timeout(lease * 2).await;
         assert!(free.expect("it is up").is_some());
+    });
+}
+
+#[test]
+#[should_panic(expected = "a task panicked at 3s: of no concern to anybody")]
+fn a_panic_of_a_task_that_is_never_joined_fails_its_scenario() {
+    simulate(5, REPLAY, async |_| {
+        drop(tokio::spawn(async {
+            sleep(Duration::from_secs(3)).await;
+            panic!("of no concern to anybody");
+        }));
+        sleep(Duration::from_secs(4)).await;
+    });
+}
+
+#[test]
+fn an_expected_panic_fails_no_scenario() {
+    simulate(6, REPLAY, async |_| {
+        expect_panics("provoked");
+        let panicked = tokio::spawn(async { panic!("it was provoked") }).await;
+        assert!(panicked.is_err());
     });
 }

@@ -45,10 +45,12 @@ pub(crate) enum Judge {
     Counts,
     /// Nothing is left behind.
     Orphans,
+    /// No task panics, whoever catches it. The hook in `world.rs` records panics, and not the ledger.
+    Panic,
 }
 
 impl Judge {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Exclusion,
         Self::Backing,
         Self::Tokens,
@@ -59,6 +61,7 @@ impl Judge {
         Self::FairOrder,
         Self::Counts,
         Self::Orphans,
+        Self::Panic,
     ];
 }
 

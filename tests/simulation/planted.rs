@@ -29,6 +29,7 @@ const FITTING: &[(&str, &[&str])] = &[
     ("LateGrantKept", &["calm-plain", "long-leases-plain"]),
     ("LostReplyDidNothing", &["long-leases-plain"]),
     ("CleanupGivesUp", &["long-leases-plain"]),
+    ("PanicInCleanup", &["calm-plain"]),
     ("DroppedGuardKept", &["calm-plain"]),
     ("ReentryNotUndone", &["nested"]),
     ("InnerReleaseTakesAll", &["nested"]),

@@ -58,6 +58,8 @@ pub(crate) enum Sabotage {
     Junk,
     /// The lock's key is removed, though no fault happens.
     Remove,
+    /// A task that nobody joins panics.
+    Panic,
 }
 
 impl Sabotage {
@@ -421,6 +423,9 @@ impl Contest {
                         server.call(&[b"DEL", key.as_bytes()]);
                     }
                 }
+            }
+            if self.sabotage == Some(Sabotage::Panic) {
+                drop(tokio::spawn(async { panic!("sabotage") }));
             }
             if self.sabotage == Some(Sabotage::Remove) {
                 server.call(&[b"DEL", NAME.as_bytes()]);

@@ -10,9 +10,12 @@ use std::time::Duration;
 use distlock_sim::Counts;
 
 use crate::faults::{FaultKind, Schedule};
-use crate::judge::{Ledger, Summary};
+use crate::judge::{Judge, Ledger, Summary, Violation};
 use crate::run::Sabotage;
 use crate::world::{World, attempt};
+
+/// The most panics of a run that are shown.
+const MAX_PANICS: usize = 5;
 
 /// All scenarios: those with many kinds of faults, those for one promise each, and those in which masters are replaced.
 pub(crate) static SCENARIOS: LazyLock<Vec<Scenario>> = LazyLock::new(|| {
@@ -159,7 +162,7 @@ impl Scenario {
             sabotage.add_faults(&mut schedule);
         }
         let play = self.play.clone();
-        attempt(seed, async move |world| {
+        let (mut outcome, panics) = attempt(seed, async move |world| {
             let run = Run {
                 world,
                 seed,
@@ -178,6 +181,14 @@ impl Scenario {
                 simulated: run.world.elapsed(),
                 trace: run.world.network.trace(),
             }
-        })
+        })?;
+        // The first findings, because others may follow from a panic.
+        let panics = panics.into_iter().take(MAX_PANICS).map(|panic| Violation {
+            judge: Judge::Panic,
+            at: panic.at,
+            what: panic.what,
+        });
+        outcome.summary.violations.splice(0..0, panics);
+        Ok(outcome)
     }
 }

@@ -4,16 +4,20 @@
     reason = "each test target compiles this module for itself and uses a part of it"
 )]
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use distlock::simulation::{Connecting, Host, Process, Stream, Task};
 use distlock::{Client, ClientBuilder};
 use distlock_sim::{Clock, Network, Random, Server};
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 /// How long one seed may take in real time before it counts as hung.
@@ -51,25 +55,38 @@ struct Stops {
     tasks: Vec<Waker>,
 }
 
+/// A panic on the thread of a scenario, whoever caught it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Panic {
+    /// The simulated time since the scenario began.
+    pub(crate) at: Duration,
+    /// The message, with the place in the source.
+    pub(crate) what: String,
+}
+
 /// Plays a scenario in a world of its own, on a fresh thread: whatever a thread keeps from one seed to the next would make
-/// a seed depend on those before it.
+/// a seed depend on those before it. A panic of any task fails the scenario, unless it is [expected](expect_panics).
 pub(crate) fn simulate<F, T>(seed: u64, replay: &str, scenario: F) -> T
 where
     F: AsyncFnOnce(World) -> T + Send + 'static,
     T: Send + 'static,
 {
-    let played = attempt(seed, scenario);
+    let played = attempt(seed, scenario).and_then(|(played, panics)| match panics.first() {
+        Some(Panic { at, what }) => Err(format!("a task panicked at {at:?}: {what}")),
+        None => Ok(played),
+    });
     played.unwrap_or_else(|error| panic!("seed {seed}: {error}; replay it with: {replay}"))
 }
 
-/// The same; a panic is an error, and so is a run that takes too long.
-pub(crate) fn attempt<F, T>(seed: u64, scenario: F) -> Result<T, String>
+/// The same; a panic of the scenario is an error, and so is a run that takes too long. Panics of other tasks are returned: the
+/// library catches those of its own tasks, and nobody may join a task that a scenario has spawned.
+pub(crate) fn attempt<F, T>(seed: u64, scenario: F) -> Result<(T, Vec<Panic>), String>
 where
     F: AsyncFnOnce(World) -> T + Send + 'static,
     T: Send + 'static,
 {
     let (sender, receiver) = sync_channel(1);
-    let thread = std::thread::spawn(move || {
+    std::thread::spawn(move || {
         #[cfg(tokio_unstable)]
         distlock_sim_entropy::seed(seed);
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -77,19 +94,103 @@ where
         #[cfg(tokio_unstable)]
         runtime.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
         let runtime = runtime.build().expect("a runtime needs only memory");
-        let played = runtime.block_on(async { scenario(World::new(seed)).await });
+        let played = panic::catch_unwind(AssertUnwindSafe(|| {
+            runtime.block_on(async {
+                PanicRecorder::start();
+                scenario(World::new(seed)).await
+            })
+        }));
+        // The tasks that are left are dropped here, and may panic as well.
+        drop(runtime);
+        let panics = PanicRecorder::finish();
+        // The scenario may have panicked because one of its tasks had.
+        let first = panics.first().map(|panic| panic.what.clone());
+        let played = match played {
+            Ok(played) => Ok((played, panics)),
+            Err(panic) => Err(first.unwrap_or_else(|| panic_message(&*panic).to_owned())),
+        };
         // The receiver may have gone.
         let _ = sender.send(played);
     });
-    receiver.recv_timeout(LONGEST).map_err(|error| match error {
-        RecvTimeoutError::Timeout => format!("it has not ended after {LONGEST:?}"),
-        RecvTimeoutError::Disconnected => {
-            let panic = thread.join().expect_err("it sends what it has played");
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            text.unwrap_or("it has panicked").to_owned()
+    receiver
+        .recv_timeout(LONGEST)
+        .unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => Err(format!("it has not ended after {LONGEST:?}")),
+            RecvTimeoutError::Disconnected => Err("its thread has ended without a result".into()),
+        })
+}
+
+/// From now on panics whose message contains this text do not count against the scenario that runs on this thread.
+pub(crate) fn expect_panics(text: &'static str) {
+    PANICS.with_borrow_mut(|recorder| {
+        let recorder = recorder.as_mut().expect("only inside of a scenario");
+        recorder.expected.push(text);
+    });
+}
+
+/// The panics of one scenario. The panic hook, and not those who join tasks, notes them: most panics are caught on their way.
+struct PanicRecorder {
+    begun: Instant,
+    panics: Vec<Panic>,
+    expected: Vec<&'static str>,
+}
+
+thread_local! {
+    /// The recorder of the scenario that runs on this thread.
+    static PANICS: RefCell<Option<PanicRecorder>> = const { RefCell::new(None) };
+}
+
+impl PanicRecorder {
+    /// Records the panics of this thread from now on.
+    fn start() {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let usual = panic::take_hook();
+            panic::set_hook(Box::new(move |panic| {
+                // A thread that ends may have dropped its recorder.
+                let _ = PANICS.try_with(|recorder| {
+                    if let Ok(mut recorder) = recorder.try_borrow_mut() {
+                        recorder.iter_mut().for_each(|it| it.record(panic));
+                    }
+                });
+                usual(panic);
+            }));
+        });
+        PANICS.set(Some(Self {
+            begun: Instant::now(),
+            panics: Vec::new(),
+            expected: Vec::new(),
+        }));
+    }
+
+    /// Ends the record, and returns it.
+    fn finish() -> Vec<Panic> {
+        let recorder = PANICS.take();
+        recorder.map_or_else(Vec::new, |recorder| recorder.panics)
+    }
+
+    fn record(&mut self, panic: &PanicHookInfo<'_>) {
+        let message = panic_message(panic.payload());
+        if self.expected.iter().any(|text| message.contains(text)) {
+            return;
         }
-    })
+        let what = match panic.location() {
+            Some(place) => format!("{message} ({}:{})", place.file(), place.line()),
+            None => message.to_owned(),
+        };
+        // Time is simulated only where the runtime is.
+        let at = match Handle::try_current() {
+            Ok(_) => self.begun.elapsed(),
+            Err(_) => self.panics.last().map_or(Duration::ZERO, |panic| panic.at),
+        };
+        self.panics.push(Panic { at, what });
+    }
+}
+
+fn panic_message(payload: &dyn Any) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    text.unwrap_or("it has panicked")
 }
 
 impl World {

@@ -128,7 +128,8 @@ fn background_tasks(
         ];
         let mut working = JoinSet::new();
         let mut restarts = Restarts::new("cleanup", &events);
-        while let Err(panicked) = catch_panic(cleanup::run(&mut jobs, &mut working)).await {
+        while let Err(panicked) = catch_panic(cleanup::run(&mut jobs, &mut working, &events)).await
+        {
             restarts.report_and_wait(panicked).await;
         }
         for task in tasks {

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Notify, Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::cleanup_job::CleanupJob;
 use super::undo_on_drop::InFlight;
+use crate::engine::events::Events;
 use crate::engine::in_process;
+use crate::engine::supervise::Panicked;
 
 /// How many jobs send requests to the store at the same time.
 const MAX_CONCURRENT_JOBS: usize = 64;
@@ -108,6 +110,7 @@ impl Cleanup {
 pub(super) async fn run(
     jobs: &mut mpsc::UnboundedReceiver<CleanupEntry>,
     working: &mut JoinSet<()>,
+    events: &Events,
 ) {
     // Bounded: renewals share this thread and connection, and must not queue behind many jobs.
     let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_JOBS));
@@ -124,10 +127,20 @@ pub(super) async fn run(
                 }
                 None => break,
             },
-            Some(_) = working.join_next() => {}
+            Some(ended) = working.join_next() => report_panic(ended, events),
         }
     }
-    while working.join_next().await.is_some() {}
+    while let Some(ended) = working.join_next().await {
+        report_panic(ended, events);
+    }
+}
+
+/// Reports a panic that a job has not caught itself.
+fn report_panic(ended: Result<(), JoinError>, events: &Events) {
+    // A job that was cancelled has lost its runtime.
+    if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+        Panicked::from_payload(panic).report("cleanup", events);
+    }
 }
 
 impl OpenCount {
@@ -154,5 +167,32 @@ impl Drop for WorkGuard {
         if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.notify_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use tracing_subscriber::fmt;
+
+    #[expect(clippy::disallowed_methods, reason = "a job of its own")]
+    #[tokio::test]
+    async fn a_panic_that_a_job_has_not_caught_is_reported() {
+        let (mut log, writer) = std::io::pipe().expect("there is a pipe");
+        let subscriber = fmt().with_writer(Mutex::new(writer)).finish();
+        let subscriber = tracing::subscriber::set_default(subscriber);
+        let (inbox, mut jobs) = mpsc::unbounded_channel();
+        drop(inbox);
+        let mut working = JoinSet::new();
+        working.spawn(async { panic!("behind its end") });
+        run(&mut jobs, &mut working, &Events::inline()).await;
+        drop(subscriber);
+        let mut text = String::new();
+        log.read_to_string(&mut text).expect("it is text");
+        assert!(
+            text.contains("panicked") && text.contains("behind its end"),
+            "{text}"
+        );
     }
 }

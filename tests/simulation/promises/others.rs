@@ -358,7 +358,9 @@ async fn latches(run: Run) {
         }
         let longest = if calm { seconds(1) } else { seconds(5) };
         let all = timeout(longest, async {
-            while waiting.join_next().await.is_some() {}
+            while let Some(ended) = waiting.join_next().await {
+                ended.expect("a waiter does not panic");
+            }
         });
         if all.await.is_err() && certain {
             let what = "a latch was open and a client went on waiting";

@@ -99,6 +99,21 @@ struct State {
     forbids_losses: bool,
     /// When a guard was there last, or no waiter.
     last_busy: Option<Instant>,
+    /// Where the holds of the guards are, and what kind of locks they are.
+    store: Option<(Kind, Store)>,
+    /// When each owner of a lock was first heard of. A hold that is handed on in memory keeps its owner.
+    owners: BTreeMap<(String, String), Instant>,
+    store_losses: Vec<StoreLoss>,
+}
+
+/// The store loses every hold: a lock is forced open, or a server restarts without its data.
+#[derive(Debug)]
+struct StoreLoss {
+    begun: Instant,
+    /// Not yet while the request that forces the lock open is under way.
+    ended: Option<Instant>,
+    /// For so long a guard of a lost hold may be valid.
+    grace: Duration,
 }
 
 /// One guard.
@@ -107,6 +122,8 @@ struct Entry {
     claim: Claim,
     /// The names of the locks that it stands for, each with its owner.
     locks: Vec<(String, String)>,
+    /// When the first of its owners was first heard of.
+    since: Instant,
     view: Arc<dyn View>,
 }
 
@@ -132,6 +149,9 @@ const APART: Duration = Duration::from_millis(500);
 /// The longest time for which a free lock stays free while a client waits for it: a lost message costs that much.
 const LONGEST_PAUSE: Duration = Duration::from_millis(3500);
 
+/// Longer than a reply is under way where the store loses holds.
+const REPLY: Duration = Duration::from_millis(200);
+
 /// The most violations that are noted of one judge.
 const MOST: usize = 5;
 
@@ -147,12 +167,17 @@ impl Ledger {
     pub(crate) fn enter(&self, client: &str, claim: Claim, view: &Arc<dyn View>) -> u64 {
         let locks = view.locks();
         let mut state = self.lock();
-        if view.is_held() {
+        let now = Instant::now();
+        let owners = locks.iter();
+        let owners = owners.map(|lock| *state.owners.entry(lock.clone()).or_insert(now));
+        let since = owners.min().unwrap_or(now);
+        if view.is_held() && !state.is_excused(&**view, &locks, since) {
             for (name, owner) in &locks {
                 let others = state.guards.values().filter(|entry| {
                     let mut locks = entry.locks.iter();
                     locks.any(|(other, by)| other == name && (by != owner || owner.is_empty()))
                         && entry.view.is_held()
+                        && !state.is_excused(&*entry.view, &entry.locks, entry.since)
                 });
                 let others: Vec<_> = others.map(|entry| (&*entry.client, entry.claim)).collect();
                 if conflicts(claim, &others) {
@@ -169,12 +194,12 @@ impl Ledger {
             client: client.to_owned(),
             claim,
             locks,
+            since,
             view: view.clone(),
         };
         state.guards.insert(number, entry);
         if let Some(token) = view.token() {
             let owner = locks_of(&state, number).to_owned();
-            let now = Instant::now();
             let mut earlier = state
                 .tokens
                 .iter()
@@ -307,6 +332,28 @@ impl Ledger {
         self.lock().overtaking = by;
     }
 
+    /// From now on the judges look at this store, too, for locks of this kind.
+    pub(crate) fn look_into(&self, store: Store, kind: Kind) {
+        self.lock().store = Some((kind, store));
+    }
+
+    /// The store loses its holds at some moment between now and [`end_store_loss`](Self::end_store_loss). A guard of one of them may
+    /// be valid beside others for as long as `grace` afterwards.
+    pub(crate) fn begin_store_loss(&self, grace: Duration) {
+        self.lock().store_losses.push(StoreLoss {
+            begun: Instant::now(),
+            ended: None,
+            grace,
+        });
+    }
+
+    /// The store has lost its holds.
+    pub(crate) fn end_store_loss(&self) {
+        if let Some(loss) = self.lock().store_losses.last_mut() {
+            loss.ended = Some(Instant::now());
+        }
+    }
+
     /// Looks ten times a second whether a free lock is granted, until it is dropped.
     pub(crate) async fn watch_progress(&self) {
         loop {
@@ -337,12 +384,6 @@ impl Ledger {
         self.note(&mut self.lock(), judge, what.into());
     }
 
-    /// Takes back what a judge has found, where it is not promised.
-    pub(crate) fn pardon(&self, judge: Judge) {
-        let mut state = self.lock();
-        state.violations.retain(|found| found.judge != judge);
-    }
-
     fn note(&self, state: &mut State, judge: Judge, what: String) {
         let at = self.begun.elapsed();
         let found = state.violations.iter();
@@ -368,6 +409,34 @@ impl Ledger {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether the store has this guard's hold, where the judges look into it.
+    fn is_stored(&self, view: &dyn View, locks: &[(String, String)]) -> bool {
+        self.store.as_ref().is_none_or(|(kind, store)| {
+            let permits = view.permit_ids();
+            let mut locks = locks.iter();
+            locks.all(|(name, owner)| store.holds(*kind, name, owner, &permits))
+        })
+    }
+
+    /// Whether a guard's hold was lost with the others of the store so recently that its client need not know of it.
+    fn is_excused(&self, view: &dyn View, locks: &[(String, String)], since: Instant) -> bool {
+        if self.store_losses.is_empty() || self.is_stored(view, locks) {
+            return false;
+        }
+        let mut losses = self.store_losses.iter();
+        // The first after its grant has taken it for certain. The grant may have come before the last as well, and be heard of after it.
+        let loss = losses.find(|loss| since <= loss.begun).or_else(|| {
+            let last = self.store_losses.last();
+            last.filter(|loss| loss.ended.is_none_or(|ended| since <= ended + REPLY))
+        });
+        loss.is_some_and(|loss| {
+            let ended = loss.ended;
+            ended.is_none_or(|ended| ended.elapsed() <= loss.grace)
+        })
     }
 }
 

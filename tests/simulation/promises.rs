@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use crate::faults::{FaultKind, Schedule, Servers};
 use crate::judge::{Claim, Judge, Ledger};
 use crate::scenario::{Run, Scenario};
+use crate::sentinel::has_two_holders;
 use crate::store::Store;
 use crate::workload::{Kind, Limit, Subject, View};
 use crate::world::{HOST, PORT, World};
@@ -84,7 +85,7 @@ struct Rules {
     wait: Duration,
     /// Whether a lock may be lost.
     losses: bool,
-    /// Whether two may have it.
+    /// Whether no two ever have it: not even those of whom one was granted it before the store lost it, during the grace.
     exclusive: bool,
     /// Whether nothing is held soon after all clients were closed.
     tidy: bool,
@@ -518,6 +519,8 @@ impl Promise {
         if !self.rules.exclusive {
             stage.ledger.let_grants_overtake(REPLY);
         }
+        let store = Store::new(stage.servers.clone());
+        stage.ledger.look_into(store, kind);
         let servers = stage.servers.clone();
         let watch = watch(stage.ledger.clone(), servers, kind, self.rules);
         let watching = tokio::spawn(watch);
@@ -545,9 +548,6 @@ impl Promise {
             }
         }
         watching.abort();
-        if !self.rules.exclusive {
-            stage.ledger.pardon(Judge::Exclusion);
-        }
     }
 
     fn builder(&self, builder: ClientBuilder) -> ClientBuilder {
@@ -697,6 +697,7 @@ impl Clients {
     async fn disturb(&mut self) {
         let (network, end) = (self.stage.world.network.clone(), self.stage.end);
         let trouble = self.stage.promise.trouble;
+        let (ledger, rules) = (self.stage.ledger.clone(), self.stage.promise.rules);
         if trouble == Trouble::Faults {
             return let_faults_happen(&self.stage.run, end).await;
         }
@@ -766,8 +767,10 @@ impl Clients {
                 Trouble::Robbery => {
                     sleep(seconds(1) + self.random.up_to(seconds(4))).await;
                     let Some(robber) = &robber else { continue };
+                    ledger.begin_store_loss(rules.grace);
                     let forced = robber.admin().force_release("stock").await;
-                    forced.map_or_else(|error| self.stage.ledger.error(&error), drop);
+                    ledger.end_store_loss();
+                    forced.map_or_else(|error| ledger.error(&error), drop);
                 }
                 Trouble::Deafness => {
                     sleep(self.random.up_to(millis(500))).await;
@@ -775,7 +778,14 @@ impl Clients {
                 }
                 Trouble::Forgets | Trouble::DelayedForgets => {
                     sleep(seconds(3) + self.random.up_to(seconds(8))).await;
-                    self.stage.servers.first().restart(false);
+                    let server = self.stage.servers.first();
+                    if rules.exclusive {
+                        server.restart(false);
+                        continue;
+                    }
+                    ledger.begin_store_loss(rules.grace);
+                    server.restart(false);
+                    ledger.end_store_loss();
                 }
                 Trouble::Promotions => {
                     sleep(seconds(3) + self.random.up_to(seconds(6))).await;
@@ -832,5 +842,17 @@ impl Clients {
             }
         }
         sleep(REPLY).await;
+    }
+}
+
+/// The controls: without the grace two have the lock, so that the judge can see them.
+#[test]
+fn two_believe_for_a_while_when_the_store_has_lost_a_hold() {
+    for name in ["robbery", "forgets"] {
+        let mut promises = PROMISES.iter();
+        let mut promise = *promises.find(|it| it.name == name).expect("it is there");
+        promise.rules.grace = Duration::ZERO;
+        let control = Scenario::new("control", move |run| promise.keep(run, Kind::Plain));
+        assert!(has_two_holders(&control), "{name}: two were never seen");
     }
 }

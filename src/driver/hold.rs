@@ -199,6 +199,7 @@ impl Hold {
         let now = self.now();
         let lease = &self.state().lease;
         match lease.is_valid(now) {
+            true if planted!(RemainingTwice) => lease.valid_until().since(now) * 2,
             true => lease.valid_until().since(now),
             false => Duration::ZERO,
         }

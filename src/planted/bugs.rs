@@ -60,6 +60,8 @@ bugs! {
     OnlyFirstRenewed
     /// A restart of the server is not noticed: nobody asks whether the holds are still there.
     RestartNotNoticed
+    /// `remaining()` is twice as long as the hold is valid.
+    RemainingTwice
     /// `with_max_hold` has no effect.
     MaxHoldIgnored
     /// A closed client does not release what it holds.
@@ -77,6 +79,8 @@ bugs! {
     LostReplyDidNothing
     /// Cleanup gives up after its first failure.
     CleanupGivesUp
+    /// The release of a lost guard is confirmed.
+    LateReleaseIsOk
     /// A cleanup job panics after it has finished.
     PanicInCleanup
     /// A dropped guard does not release its hold.
@@ -100,6 +104,8 @@ bugs! {
     NoWakeAfterReconnect
     /// A waiter never asks by itself: a lost message is lost (Redisson: semaphores and latches).
     NeverAsksByItself
+    /// A waiter gives up after half of the time that it may wait.
+    GivesUpEarly
     /// A cancelled waiter at the head of its queue does not pass its turn on.
     CancelledHeadKeepsTurn
     /// After a release the next waiter of this client is not called.

@@ -27,15 +27,15 @@ pub(crate) enum Claim {
 pub(crate) enum Judge {
     /// No two guards that exclude each other are valid at one moment.
     Exclusion,
-    /// What a valid guard stands for is in the store, by the store's clock.
+    /// What a valid guard stands for is in the store, by the store's clock, and it is valid for no longer than was asked for.
     Backing,
     /// Tokens rise.
     Tokens,
-    /// A loss is reported, in time, and only of what is lost.
+    /// A loss is reported, in time, by the release at the latest, and only of what is lost.
     Loss,
     /// Errors are explained by faults.
     Errors,
-    /// Every call ends, in the time that it may take.
+    /// Every call ends, in the time that it may take; a call that waits does not give up earlier.
     Resolution,
     /// A lock that is free is granted to a waiter soon.
     Progress,
@@ -124,6 +124,8 @@ struct Entry {
     locks: Vec<(String, String)>,
     /// When the first of its owners was first heard of.
     since: Instant,
+    /// The longest lease that was asked for.
+    lease: Duration,
     view: Arc<dyn View>,
 }
 
@@ -164,7 +166,13 @@ impl Ledger {
     }
 
     /// A guard was granted. Every other that counts as held at this moment must be one that it may share with.
-    pub(crate) fn enter(&self, client: &str, claim: Claim, view: &Arc<dyn View>) -> u64 {
+    pub(crate) fn enter(
+        &self,
+        client: &str,
+        claim: Claim,
+        lease: Duration,
+        view: &Arc<dyn View>,
+    ) -> u64 {
         let locks = view.locks();
         let mut state = self.lock();
         let now = Instant::now();
@@ -195,8 +203,12 @@ impl Ledger {
             claim,
             locks,
             since,
+            lease,
             view: view.clone(),
         };
+        if let Some(what) = entry.exaggeration() {
+            self.note(&mut state, Judge::Backing, what);
+        }
         state.guards.insert(number, entry);
         if let Some(token) = view.token() {
             let owner = locks_of(&state, number).to_owned();
@@ -216,11 +228,41 @@ impl Ledger {
         number
     }
 
-    /// The guard is released, or dropped: from here on it protects nothing.
+    /// The guard is dropped: from here on it protects nothing.
     pub(crate) fn leave(&self, number: u64) {
         let mut state = self.lock();
         state.guards.remove(&number);
         state.last_busy = None;
+    }
+
+    /// The release of a guard is sent now: from here on the guard protects nothing.
+    pub(crate) fn release(&self, number: u64) -> Releasing {
+        let mut state = self.lock();
+        state.last_busy = None;
+        let entry = state.guards.remove(&number);
+        let entry = entry.expect("a guard is released once");
+        let is_stored = || {
+            let waiters = &mut state.waiters.values();
+            // A client hands its hold on to a waiter of its own without a request to the store.
+            waiters.any(|waiter| waiter.client == entry.client)
+                || state.is_stored(&*entry.view, &entry.locks)
+        };
+        let is_lost = !entry.view.is_held() || !is_stored();
+        Releasing {
+            ledger: self.clone(),
+            entry,
+            is_lost,
+        }
+    }
+
+    /// A call that may wait for so long has ended without the lock.
+    pub(crate) fn busy(&self, client: &str, begun: Instant, longest: Duration) {
+        let took = begun.elapsed();
+        // The client's clock may run fast.
+        if took + Duration::from_millis(2) < longest.mul_f64(0.99) {
+            let what = format!("{client} was to wait for {longest:?} and gave up after {took:?}");
+            self.violation(Judge::Resolution, what);
+        }
     }
 
     /// Looks at a guard until it is released. The judge `Backing` reports a valid guard whose hold the store has not had for longer
@@ -235,10 +277,13 @@ impl Ledger {
         let (mut is_lost, mut missing_since) = (false, None);
         loop {
             let (view, locks, client) = {
-                let state = self.lock();
+                let mut state = self.lock();
                 let Some(entry) = state.guards.get(&number) else {
                     return;
                 };
+                if let Some(what) = entry.exaggeration() {
+                    return self.note(&mut state, Judge::Backing, what);
+                }
                 let client = entry.client.clone();
                 (entry.view.clone(), entry.locks.clone(), client)
             };
@@ -437,6 +482,58 @@ impl State {
             let ended = loss.ended;
             ended.is_none_or(|ended| ended.elapsed() <= loss.grace)
         })
+    }
+}
+
+impl Entry {
+    /// How the guard says that it is valid for longer than it can be.
+    fn exaggeration(&self) -> Option<String> {
+        let Self {
+            client,
+            lease,
+            view,
+            ..
+        } = self;
+        let left = view.remaining();
+        if left > *lease {
+            return Some(format!(
+                "{client} has {left:?} left of a lease of {lease:?}"
+            ));
+        }
+        let is_over = !view.is_held() && !left.is_zero();
+        is_over.then(|| format!("{client} has {left:?} left of a guard that is not valid"))
+    }
+}
+
+/// A release that is under way.
+#[must_use]
+pub(crate) struct Releasing {
+    ledger: Ledger,
+    entry: Entry,
+    /// Whether the guard, or the store, knew that the hold was lost when the release was sent.
+    is_lost: bool,
+}
+
+impl Releasing {
+    /// The release must not have confirmed a hold that was lost. Where it failed, the error is judged as any other.
+    pub(crate) fn ended(self, result: &Result<(), Error>) {
+        let Self {
+            ledger,
+            entry,
+            is_lost,
+        } = self;
+        let client = &entry.client;
+        match result {
+            Ok(()) if is_lost => {
+                let what = format!("{client} lost a lock, and its release was confirmed");
+                ledger.violation(Judge::Loss, what);
+            }
+            Ok(()) => {}
+            Err(error) => ledger.error(error),
+        }
+        if let Some(what) = entry.exaggeration() {
+            ledger.violation(Judge::Backing, what);
+        }
     }
 }
 

@@ -51,6 +51,9 @@ impl Permits {
                 let what = format!("an acquire of {longest:?} took {took:?}");
                 task.ledger.violation(Judge::Resolution, what);
             }
+            if matches!(got, Ok(false)) {
+                task.ledger.busy(&task.process.name, begun, longest);
+            }
             got
         } else {
             // Permits whose release was not answered may never come back, so no wait is for ever.

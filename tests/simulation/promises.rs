@@ -587,7 +587,14 @@ impl Stage {
                     Err(_) => return,
                 }
             }
-            3..=5 => subject.acquire(Limit::Timeout(seconds(20))).await,
+            3..=5 => {
+                let (begun, longest) = (Instant::now(), seconds(20));
+                let got = subject.acquire(Limit::Timeout(longest)).await;
+                if matches!(got, Ok(None)) {
+                    self.ledger.busy(name, begun, longest);
+                }
+                got
+            }
             _ => subject.acquire(Limit::Forever).await,
         };
         let guard = match got {
@@ -601,7 +608,8 @@ impl Stage {
             drop(waiting);
         }
         let view = guard.view();
-        let entry = self.ledger.enter(name, claim(self.kind), &view);
+        let (ledger, lease) = (&self.ledger, self.promise.lease);
+        let entry = ledger.enter(name, claim(self.kind), lease, &view);
         let (store, grace) = (Store::new(self.servers.clone()), self.promise.rules.grace);
         self.ledger.follow(entry, self.kind, store, grace);
         let (percent, long) = self.promise.long_hold;
@@ -632,17 +640,22 @@ impl Stage {
             }
         }
         lost.abort();
-        self.ledger.leave(entry);
         let held = view.is_held();
         if random.percent(25) {
-            drop(guard);
-        } else if let Err(error) = guard.release().await {
-            if held && error.is_lost() && !self.promise.rules.losses {
-                let what = format!("a valid guard's release failed: {error}");
-                self.ledger.violation(Judge::Loss, what);
-            }
-            self.ledger.error(&error);
+            self.ledger.leave(entry);
+            return drop(guard);
         }
+        let releasing = self.ledger.release(entry);
+        let released = guard.release().await;
+        if let Err(error) = &released
+            && held
+            && error.is_lost()
+            && !self.promise.rules.losses
+        {
+            let what = format!("a valid guard's release failed: {error}");
+            self.ledger.violation(Judge::Loss, what);
+        }
+        releasing.ended(&released);
     }
 }
 

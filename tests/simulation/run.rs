@@ -166,6 +166,9 @@ impl Contest {
         if schedule.0.is_empty() && setup.fixed_percent == 0 {
             ledger.forbid_losses();
         }
+        if setup.keeps_data {
+            ledger.look_into(self.store.clone(), setup.kind);
+        }
         if matches!(setup.kind, Kind::Permits | Kind::Counting) {
             let total = setup.total.to_string();
             servers.all()[0].call(&[b"SET", NAME.as_bytes(), total.as_bytes()]);

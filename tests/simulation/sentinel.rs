@@ -11,7 +11,7 @@ use std::time::Duration;
 use distlock::{Client, Durability, Lease};
 use distlock_sim::{Clock, Layout, Random, Server, Topology};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::judge::{Claim, Judge, Ledger};
 use crate::scenario::{Run, Scenario};
@@ -87,12 +87,19 @@ async fn work(
         let lock = client.lock(LOCKS[usize::from(random.percent(50))]);
         let got = match random.percent(50) {
             true => lock.try_acquire().await,
-            false => lock.acquire_timeout(Duration::from_secs(1)).await,
+            false => {
+                let (begun, longest) = (Instant::now(), Duration::from_secs(1));
+                let got = lock.acquire_timeout(longest).await;
+                if matches!(got, Ok(None)) {
+                    ledger.busy(&name, begun, longest);
+                }
+                got
+            }
         };
         match got {
             Ok(Some(guard)) => {
                 let view: Arc<dyn View> = Arc::new(guard.held());
-                let entry = ledger.enter(&name, Claim::Alone, &view);
+                let entry = ledger.enter(&name, Claim::Alone, terms.lease, &view);
                 let longest = if keeps {
                     terms.lease * 3 / 2
                 } else {
@@ -102,8 +109,8 @@ async fn work(
                 if timeout(random.up_to(longest), view.lost()).await.is_ok() {
                     ledger.loss();
                 }
-                ledger.leave(entry);
-                let _ = guard.release().await;
+                let releasing = ledger.release(entry);
+                releasing.ended(&guard.release().await);
             }
             Ok(None) => {}
             Err(error) => ledger.error(&error),

@@ -337,6 +337,9 @@ impl Task {
             let what = format!("{}: {limit:?} took {took:?}", process.name);
             ledger.violation(Judge::Resolution, what);
         }
+        if let (Limit::Timeout(longest), Ok(None)) = (limit, &got) {
+            ledger.busy(&process.name, begun, longest);
+        }
         let has_failed = got.is_err();
         self.hold(got, &*subject, claim, random).await;
         if has_failed {
@@ -367,10 +370,8 @@ impl Task {
         } else {
             self.ledger.loss();
         }
-        self.ledger.leave(entry);
-        if let Err(error) = guard.release().await {
-            self.ledger.error(&error);
-        }
+        let releasing = self.ledger.release(entry);
+        releasing.ended(&guard.release().await);
     }
 
     /// Whether the client gets the lock now, however long that takes; or an answer, where there are no guards.
@@ -410,7 +411,8 @@ impl Task {
 
     fn enter(&self, guard: &dyn Grant, claim: Claim) -> u64 {
         let view = guard.view();
-        let entry = self.ledger.enter(&self.process.name, claim, &view);
+        let (ledger, name) = (&self.ledger, &self.process.name);
+        let entry = ledger.enter(name, claim, self.setup.lease, &view);
         if self.setup.keeps_data {
             let (store, kind) = (self.store.clone(), self.setup.kind);
             self.ledger.follow(entry, kind, store, Duration::ZERO);
@@ -468,15 +470,14 @@ impl Task {
             guards.reverse();
         }
         for (entry, guard) in guards {
-            ledger.leave(entry);
             if random.percent(setup.drop_percent) {
+                ledger.leave(entry);
                 drop(guard);
                 continue;
             }
             let begun = Instant::now();
-            if let Err(error) = guard.release().await {
-                ledger.error(&error);
-            }
+            let releasing = ledger.release(entry);
+            releasing.ended(&guard.release().await);
             let took = begun.elapsed();
             if took > setup.longest_release() && !setup.has_stops {
                 let what = format!("{name}: a release took {took:?}");

@@ -82,6 +82,7 @@ async fn nested(run: Run) {
     let servers = servers_of(&run);
     let watch = watch(ledger.clone(), servers.clone(), Kind::Plain, STRICT);
     let watching = tokio::spawn(watch);
+    ledger.look_into(Store::new(servers.clone()), Kind::Plain);
     for _ in 0..6 {
         let owner = client.new_owner();
         let outer = [Lease::Fixed(seconds(40)), Lease::KeepAlive(seconds(6))];
@@ -91,7 +92,7 @@ async fn nested(run: Run) {
             continue;
         };
         let view = guard.view();
-        let entry = ledger.enter("client-0", Claim::Alone, &view);
+        let entry = ledger.enter("client-0", Claim::Alone, seconds(40), &view);
         let store = Store::new(servers.clone());
         ledger.follow(entry, Kind::Plain, store, Duration::ZERO);
         for _ in 0..random.below(3) {
@@ -128,8 +129,9 @@ async fn nested(run: Run) {
             let what = format!("one guard was left, and the store counts {count:?}");
             ledger.violation(Judge::Counts, what);
         }
-        ledger.leave(entry);
+        let releasing = ledger.release(entry);
         let released = guard.release().await;
+        releasing.ended(&released);
         sleep(seconds(4)).await;
         if released.is_ok() && !is_free(&world.server, Kind::Plain) {
             ledger.violation(Judge::Orphans, "it was held after its last guard");
@@ -252,7 +254,7 @@ async fn permit_counts(run: Run) {
     let (out, doubtful) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
     let mut working = JoinSet::new();
     for task in 0..6 {
-        let (_, client) = clients[usize::try_from(task % 3).expect("it is small")].clone();
+        let (name, client) = clients[usize::try_from(task % 3).expect("it is small")].clone();
         let mut random = Random::stream(seed, 10 + task);
         let (ledger, out, doubtful) = (ledger.clone(), out.clone(), doubtful.clone());
         working.spawn(async move {
@@ -260,12 +262,19 @@ async fn permit_counts(run: Run) {
             while Instant::now() < end {
                 let count = 1 + u32::try_from(random.below(2)).expect("it is small");
                 let longest = random.up_to(seconds(3));
+                let begun = Instant::now();
                 let got = match random.percent(30) {
                     true => match timeout(longest, permits.acquire(count)).await {
                         Ok(got) => got.map(|()| true),
                         Err(_) => Ok(false),
                     },
-                    false => permits.acquire_timeout(count, longest).await,
+                    false => {
+                        let got = permits.acquire_timeout(count, longest).await;
+                        if matches!(got, Ok(false)) {
+                            ledger.busy(&name, begun, longest);
+                        }
+                        got
+                    }
                 };
                 if let Err(error) = &got {
                     ledger.error(error);
@@ -407,23 +416,25 @@ async fn quorum_restarts(run: Run) {
         let (ledger, mut random) = (ledger.clone(), Random::stream(seed, 10 + task));
         working.spawn(async move {
             while Instant::now() < end {
+                let (name, begun) = (format!("client-{task}"), Instant::now());
                 let got = lock.acquire_timeout(seconds(4)).await;
                 if let Err(error) = &got {
                     ledger.error(error);
                 }
+                if matches!(got, Ok(None)) {
+                    ledger.busy(&name, begun, seconds(4));
+                }
                 if let Ok(Some(guard)) = got {
                     let view: Arc<dyn View> = Arc::new(guard.held());
-                    let entry = ledger.enter(&format!("client-{task}"), Claim::Alone, &view);
+                    let entry = ledger.enter(&name, Claim::Alone, LEASE, &view);
                     let longest = if random.percent(30) {
                         seconds(4)
                     } else {
                         millis(300)
                     };
                     sleep(random.up_to(longest)).await;
-                    ledger.leave(entry);
-                    if let Err(error) = guard.release().await {
-                        ledger.error(&error);
-                    }
+                    let releasing = ledger.release(entry);
+                    releasing.ended(&guard.release().await);
                 }
                 sleep(random.up_to(millis(100))).await;
             }
@@ -493,12 +504,10 @@ async fn several(run: Run) {
                 match got {
                     Ok(Some(guard)) => {
                         let view: Arc<dyn View> = Arc::new(guard.held());
-                        let entry = ledger.enter(&name, Claim::Alone, &view);
+                        let entry = ledger.enter(&name, Claim::Alone, seconds(3), &view);
                         sleep(random.up_to(millis(200))).await;
-                        ledger.leave(entry);
-                        if let Err(error) = guard.release().await {
-                            ledger.error(&error);
-                        }
+                        let releasing = ledger.release(entry);
+                        releasing.ended(&guard.release().await);
                     }
                     Ok(None) => {}
                     Err(error) => ledger.error(&error),
@@ -521,6 +530,7 @@ async fn readers_and_writers(run: Run) {
     } = run.clone();
     let (servers, end) = (servers_of(&run), Instant::now() + BUSY);
     ledger.set_calm(true);
+    ledger.look_into(Store::new(servers.clone()), Kind::ReadWrite);
     let clients = clients(&world, 3).await;
     let mut working = JoinSet::new();
     for task in 0..9 {
@@ -560,7 +570,7 @@ async fn readers_and_writers(run: Run) {
                     }
                 };
                 let view: Arc<dyn View> = guard.view();
-                let entry = ledger.enter(&name, claim, &view);
+                let entry = ledger.enter(&name, claim, seconds(3), &view);
                 ledger.follow(entry, kind, store.clone(), Duration::ZERO);
                 if kind == Kind::Write && random.percent(50) {
                     match reads.try_acquire().await {
@@ -586,10 +596,8 @@ async fn readers_and_writers(run: Run) {
                 if !view.is_held() {
                     ledger.violation(Judge::Loss, "a lock was lost for no reason");
                 }
-                ledger.leave(entry);
-                if let Err(error) = guard.release().await {
-                    ledger.error(&error);
-                }
+                let releasing = ledger.release(entry);
+                releasing.ended(&guard.release().await);
                 let pause = if kind == Kind::Write {
                     millis(500)
                 } else {

@@ -97,6 +97,8 @@ struct State {
     is_calm: bool,
     /// No fault happens at all, and none explains a loss.
     forbids_losses: bool,
+    /// From when on no fault explains an error that is no loss, where none happens at all.
+    forbids_errors: Option<Instant>,
     /// When a guard was there last, or no waiter.
     last_busy: Option<Instant>,
     /// Where the holds of the guards are, and what kind of locks they are.
@@ -344,10 +346,22 @@ impl Ledger {
     pub(crate) fn error(&self, error: &Error) {
         let mut state = self.lock();
         state.errors += 1;
-        let explained = error.is_transient() || error.is_lost();
+        let now = Instant::now();
+        let allows_errors = state.forbids_errors.is_none_or(|from| now < from);
+        let explained =
+            (error.is_transient() && allows_errors) || (error.is_lost() && !state.forbids_losses);
         if !explained || state.is_calm {
             let what = format!("no fault explains this error: {error}");
             self.note(&mut state, Judge::Errors, what);
+        }
+    }
+
+    /// A call that may wait for so long has failed. At its end the answer to a request may be under way, which takes no fault.
+    pub(crate) fn wait_error(&self, error: &Error, begun: Instant, longest: Duration) {
+        if error.is_transient() && begun.elapsed() >= longest.mul_f64(0.99) {
+            self.lock().errors += 1;
+        } else {
+            self.error(error);
         }
     }
 
@@ -370,6 +384,11 @@ impl Ledger {
     /// From now on no fault explains a loss.
     pub(crate) fn forbid_losses(&self) {
         self.lock().forbids_losses = true;
+    }
+
+    /// From then on no fault explains an error that is no loss.
+    pub(crate) fn forbid_errors(&self, from: Instant) {
+        self.lock().forbids_errors = Some(from);
     }
 
     /// A store that forgets a grant grants once more, and the first may be heard of this much later than the second.

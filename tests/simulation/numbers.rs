@@ -51,8 +51,10 @@ impl Permits {
                 let what = format!("an acquire of {longest:?} took {took:?}");
                 task.ledger.violation(Judge::Resolution, what);
             }
-            if matches!(got, Ok(false)) {
-                task.ledger.busy(&task.process.name, begun, longest);
+            match got {
+                Ok(false) => task.ledger.busy(&task.process.name, begun, longest),
+                Err(error) => return task.ledger.wait_error(&error, begun, longest),
+                Ok(true) => {}
             }
             got
         } else {

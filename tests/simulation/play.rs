@@ -301,6 +301,7 @@ fn the_judges_see_what_they_are_there_for() {
         (Sabotage::Junk, "plain", Judge::Errors),
         (Sabotage::Remove, "plain", Judge::Loss),
         (Sabotage::Panic, "plain", Judge::Panic),
+        (Sabotage::Refuse, "plain", Judge::Errors),
     ];
     let judges: BTreeSet<_> = controls.iter().map(|(.., judge)| *judge).collect();
     assert_eq!(judges, Judge::ALL.into(), "every judge has a control");

@@ -60,6 +60,8 @@ pub(crate) enum Sabotage {
     Remove,
     /// A task that nobody joins panics.
     Panic,
+    /// The server refuses commands for a while, though no fault happens.
+    Refuse,
 }
 
 impl Sabotage {
@@ -71,7 +73,7 @@ impl Sabotage {
                 let by = Duration::from_secs(3);
                 (FaultKind::SetForward, Fault::SetForward { server: 0, by })
             }
-            Self::Remove => {
+            Self::Remove | Self::Refuse => {
                 schedule.0.clear();
                 return;
             }
@@ -165,6 +167,15 @@ impl Contest {
         // A fixed lease that ends before its holder has finished is a loss that needs no fault.
         if schedule.0.is_empty() && setup.fixed_percent == 0 {
             ledger.forbid_losses();
+        }
+        // Where an answer may take longer than a command, a command fails without a fault.
+        if schedule.0.is_empty() && 2 * setup.latency.1 < setup.command_timeout {
+            // A server of a quorum has no vote until it is old enough.
+            let young = match setup.kind {
+                Kind::Quorum => 2 * setup.lease,
+                _ => Duration::ZERO,
+            };
+            ledger.forbid_errors(Instant::now() + young);
         }
         if setup.keeps_data {
             ledger.look_into(self.store.clone(), setup.kind);
@@ -429,6 +440,11 @@ impl Contest {
             }
             if self.sabotage == Some(Sabotage::Panic) {
                 drop(tokio::spawn(async { panic!("sabotage") }));
+            }
+            if self.sabotage == Some(Sabotage::Refuse) {
+                server.set_fault(Some(distlock_sim::Fault::Busy));
+                sleep(Duration::from_millis(500)).await;
+                server.set_fault(None);
             }
             if self.sabotage == Some(Sabotage::Remove) {
                 server.call(&[b"DEL", NAME.as_bytes()]);

@@ -341,6 +341,13 @@ impl Task {
             ledger.busy(&process.name, begun, longest);
         }
         let has_failed = got.is_err();
+        let got = match (limit, got) {
+            (Limit::Timeout(longest), Err(error)) => {
+                ledger.wait_error(&error, begun, longest);
+                Ok(None)
+            }
+            (_, got) => got,
+        };
         self.hold(got, &*subject, claim, random).await;
         if has_failed {
             sleep(random.up_to(Duration::from_millis(500))).await;

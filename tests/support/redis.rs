@@ -15,9 +15,11 @@ use redis::{AsyncConnectionConfig, FromRedisValue, RedisResult, Value};
 use tempfile::TempDir;
 
 mod ask;
+mod folder;
 mod mortal;
 mod process;
 
+use self::folder::folder;
 pub(crate) use self::mortal::PROGRAM;
 use self::mortal::{mortal, program};
 use self::process::{Process, spawn};
@@ -74,7 +76,7 @@ impl RedisServer {
             args: args.iter().map(ToString::to_string).collect(),
             rights: Rights::from_env(),
             file: None,
-            dir: TempDir::with_prefix("distlock-redis-").expect("the temp folder is writable"),
+            dir: folder(),
         };
         if let Some(text) = file {
             let path = server.dir.path().join("redis.conf");

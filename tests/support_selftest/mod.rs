@@ -1,109 +1,181 @@
-//! Shows that the test support does what it claims, against a real server: a proxy that quietly
-//! injects nothing would make every test built on it pass.
+//! Shows that the faults of the proxy happen: a proxy that injects nothing would make every test built on it pass. And that a
+//! test program that is killed leaves no server and no folder.
 
 #![cfg(feature = "redis")]
 #![expect(
     clippy::disallowed_methods,
-    reason = "whether a fault delays, stalls or forgets something shows in real time"
+    reason = "whether a fault stalls something shows in real time"
 )]
 
-use crate::support;
-
-mod faults;
-mod network;
-mod places;
-mod protocol;
-mod server;
-
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
+use std::{env, fs, thread};
 
+use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisResult};
 
-use support::{ChaosProxy, RedisServer, SeededRng, eventually};
+use crate::support::{
+    ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, patient_connection,
+};
 
-/// A server behind a proxy without rules.
-fn proxied() -> (RedisServer, ChaosProxy) {
+/// A server behind a proxy that does this to the first `INCR`.
+fn proxied(fault: Fault) -> (RedisServer, ChaosProxy) {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
+    proxy.rule(Match::command("INCR").nth(1), fault);
     (server, proxy)
 }
 
-/// A client that waits long enough for any answer that comes at all.
-async fn patient(url: &str) -> MultiplexedConnection {
-    connect(url, PATIENCE)
-        .await
-        .expect("the way to the server is open")
-}
-
-/// A client for requests whose answer must not come.
-async fn hasty(url: &str) -> MultiplexedConnection {
-    // Connecting is no part of the test and may take its time.
-    let mut connection = patient(url).await;
-    connection.set_response_timeout(HASTE);
-    connection
-}
-
-async fn connect(url: &str, response_timeout: Duration) -> RedisResult<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(response_timeout))
-        .set_response_timeout(Some(response_timeout));
-    Client::open(url)?
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
-}
-
 async fn incr(connection: &mut MultiplexedConnection) -> RedisResult<u64> {
-    redis::cmd("INCR")
-        .arg("counter")
-        .query_async(connection)
-        .await
+    let mut command = redis::cmd("INCR");
+    command.arg("counter").query_async(connection).await
 }
 
-fn counter(server: &RedisServer) -> u64 {
-    server
-        .query::<Option<u64>>(&["GET", "counter"])
-        .unwrap_or(0)
-}
-
-#[tokio::test]
-async fn eventually_returns_as_soon_as_the_condition_holds() {
-    let mut polls = 0;
-    eventually(PATIENCE, "counted to three", async || {
-        polls += 1;
-        polls == 3
+async fn until_counted(server: &RedisServer, count: u64) {
+    eventually(PATIENCE, "the request is executed", async || {
+        server.query::<Option<u64>>(&["GET", "counter"]) == Some(count)
     })
     .await;
-    assert_eq!(polls, 3);
+}
+
+async fn until_injected(proxy: &ChaosProxy) {
+    eventually(PATIENCE, "the fault happens", async || {
+        proxy.injected().len() == 1
+    })
+    .await;
 }
 
 #[tokio::test]
-#[should_panic(expected = "the impossible")]
-async fn eventually_panics_when_the_time_is_up() {
-    eventually(HASTE, "the impossible", async || false).await;
+async fn a_swallowed_reply_never_comes_but_the_server_has_executed() {
+    let (server, proxy) = proxied(Fault::SwallowReply);
+    let mut connection = patient_connection(&proxy.url()).await;
+    connection.set_response_timeout(HASTE);
+    assert!(incr(&mut connection).await.unwrap_err().is_timeout());
+    until_counted(&server, 1).await;
+    assert_eq!(proxy.unanswered(), 0);
 }
 
 #[tokio::test]
-#[should_panic(expected = "an answer")]
-async fn eventually_panics_when_the_condition_hangs() {
-    eventually(HASTE, "an answer", async || std::future::pending().await).await;
+async fn a_duplicated_request_is_executed_twice_and_answered_once() {
+    let (server, proxy) = proxied(Fault::DuplicateRequest);
+    let mut first = patient_connection(&proxy.url()).await;
+    let mut second = first.clone();
+    // Were the second copy's reply forwarded, it would be taken for the other request's.
+    let (first, second) = tokio::join!(incr(&mut first), incr(&mut second));
+    assert_eq!((first.unwrap(), second.unwrap()), (1, 3));
+    until_counted(&server, 3).await;
 }
 
+#[tokio::test]
+async fn a_cut_comes_before_the_server_has_executed_or_after() {
+    for (fault, executed) in [(Fault::CutBefore, 0), (Fault::CutAfter, 1)] {
+        let (_server, proxy) = proxied(fault);
+        let mut connection = patient_connection(&proxy.url()).await;
+        let error = incr(&mut connection).await.unwrap_err();
+        assert!(error.is_connection_dropped(), "{error}");
+        let mut next = patient_connection(&proxy.url()).await;
+        assert_eq!(incr(&mut next).await.unwrap(), executed + 1);
+    }
+}
+
+#[tokio::test]
+async fn a_held_request_is_delivered_after_its_client_has_gone() {
+    let (server, proxy) = proxied(Fault::HoldRequest);
+    let mut connection = patient_connection(&proxy.url()).await;
+    let asking = tokio::spawn(async move { incr(&mut connection).await });
+    until_injected(&proxy).await;
+    asking.abort();
+    let mut other = patient_connection(&proxy.url()).await;
+    assert_eq!(incr(&mut other).await.unwrap(), 1, "it overtakes");
+    proxy.let_go();
+    until_counted(&server, 2).await;
+}
+
+#[tokio::test]
+async fn a_held_reply_comes_when_it_is_let_go() {
+    let (server, proxy) = proxied(Fault::HoldReply);
+    let mut connection = patient_connection(&proxy.url()).await;
+    let asking = tokio::spawn(async move { incr(&mut connection).await });
+    until_injected(&proxy).await;
+    until_counted(&server, 1).await;
+    assert!(!asking.is_finished());
+    proxy.let_go();
+    assert_eq!(asking.await.unwrap().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_partition_stalls_a_connection_until_it_heals() {
+    let (server, proxy) = proxied(Fault::HoldReply);
+    let mut connection = patient_connection(&proxy.url()).await;
+    proxy.clear_rules();
+    proxy.partition(true);
+    let mut stalled = tokio::spawn(async move { incr(&mut connection).await });
+    assert!(tokio::time::timeout(HASTE, &mut stalled).await.is_err());
+    assert_eq!(server.query::<Option<u64>>(&["GET", "counter"]), None);
+    proxy.partition(false);
+    assert_eq!(stalled.await.unwrap().unwrap(), 1);
+}
+
+/// `scripts/matrix` reads it from here, so that what it prints is what the tests have.
 #[test]
-fn the_same_seed_gives_the_same_numbers() {
-    let mut rng = SeededRng::new(1_234_567);
-    // The reference values of splitmix64.
-    assert_eq!(rng.next_u64(), 6_457_827_717_110_365_317);
-    assert_eq!(rng.next_u64(), 3_203_168_211_198_807_973);
-    let mut again = rng.clone();
-    let numbers: Vec<u64> = (0..100).map(|_| rng.below(10)).collect();
-    assert!(numbers.iter().all(|number| *number < 10));
-    assert!(numbers.iter().all(|number| again.below(10) == *number));
-    assert!((0..100).any(|_| rng.chance(50)) && !(0..100).any(|_| rng.chance(0)));
-    assert!([1, 2, 3].contains(rng.pick(&[1, 2, 3])));
+#[expect(clippy::print_stdout, reason = "somebody reads it")]
+fn a_server_says_which_it_is() {
+    let product = RedisServer::start().product();
+    let (name, version) = product.split_once(' ').expect("it has a name");
+    assert!(["Redis", "Valkey"].contains(&name), "{product}");
+    assert!(version.split('.').all(|part| part.parse::<u32>().is_ok()));
+    println!("server: {product}");
 }
 
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Runs itself as the test that is killed.
+#[tokio::test]
+async fn a_test_that_is_killed_leaves_no_server_and_no_folder() {
+    if let Some(note) = env::var_os(NOTE) {
+        let server = RedisServer::start();
+        // Renamed into place, so that it is never read half written.
+        let note = PathBuf::from(note);
+        let draft = note.with_extension("draft");
+        fs::write(&draft, server.socket_path().display().to_string()).unwrap();
+        fs::rename(draft, note).unwrap();
+        thread::sleep(PATIENCE);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let note = folder.path().join("socket");
+    let name = "support_selftest::a_test_that_is_killed_leaves_no_server_and_no_folder";
+    let mut test = Command::new(env::current_exe().unwrap())
+        .args(["--exact", name])
+        .env(NOTE, &note)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually(PATIENCE, "the other test has a server", async || {
+        note.exists()
+    })
+    .await;
+    let socket = PathBuf::from(fs::read_to_string(&note).unwrap());
+    let server = redis::Client::open(format!("redis+unix://{}", socket.display())).unwrap();
+    let mut connection = server.get_multiplexed_async_connection().await.unwrap();
+    test.kill().unwrap();
+    test.wait().unwrap();
+    eventually(PATIENCE, "the server is dead", async || {
+        incr(&mut connection)
+            .await
+            .is_err_and(|error| !error.is_timeout())
+    })
+    .await;
+    eventually(PATIENCE, "its folder is gone", async || {
+        !socket
+            .parent()
+            .and_then(|folder| folder.parent())
+            .unwrap()
+            .exists()
+    })
+    .await;
+}
+
 /// How long to look at something that must not happen.
 const HASTE: Duration = Duration::from_millis(150);
+const NOTE: &str = "DISTLOCK_SELFTEST_NOTE";

@@ -9,13 +9,11 @@ mod fair;
 mod fair_turns;
 #[path = "fair/mending.rs"]
 mod mending;
-mod peers;
 mod rw_defects;
 mod rw_peers;
 mod rw_undone;
 mod rw_writers;
 mod stage;
 mod timed;
-mod turns;
 
 use self::stage::*;

@@ -84,24 +84,6 @@ impl Java {
         unlocked.map(|freed| freed == 1)
     }
 
-    pub(crate) async fn force_unlock(&self, name: &str) -> bool {
-        let keys = [name, &channel(name)];
-        let freed: i64 = self.eval(FORCE_UNLOCK, &keys, &["0", "PUBLISH"]).await;
-        freed == 1
-    }
-
-    /// One tick of the watchdog, for these threads' locks: 1 for each it extended to thirty seconds.
-    pub(crate) async fn renew(&self, locks: &[(&str, i64)]) -> Vec<i64> {
-        let names: Vec<&str> = locks.iter().map(|(name, _)| *name).collect();
-        let owners: Vec<String> = locks
-            .iter()
-            .map(|(_, thread)| self.owner(*thread))
-            .collect();
-        let mut args = vec![WATCHDOG];
-        args.extend(owners.iter().map(String::as_str));
-        self.eval(RENEW, &names, &args).await
-    }
-
     pub(crate) async fn eval<T: FromRedisValue>(
         &self,
         script: &str,
@@ -248,22 +230,3 @@ else
 end
 redis.call('SET', latch, freed and '1' or '0', 'PX', ARGV[5])
 return freed and 1 or 0";
-
-/// KEYS the lock, its channel; ARGV message, how to publish.
-const FORCE_UNLOCK: &str = "
-local freed = redis.call('DEL', KEYS[1])
-if freed == 1 then
-  redis.call(ARGV[2], KEYS[2], ARGV[1])
-end
-return freed";
-
-/// KEYS the locks; ARGV the time-out, then an owner for each.
-const RENEW: &str = "
-local renewed = {}
-for i, lock in ipairs(KEYS) do
-  renewed[i] = redis.call('HEXISTS', lock, ARGV[i + 1])
-  if renewed[i] == 1 then
-    redis.call('PEXPIRE', lock, ARGV[1])
-  end
-end
-return renewed";

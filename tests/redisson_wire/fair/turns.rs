@@ -6,79 +6,8 @@ use distlock::Change;
 
 use super::fair::java::{FIVE_MINUTES, Javas, queue, timeout};
 use super::fair::{ALIVE, NAME, asleep, granted, hold, line, now, stand};
-use super::support::{RedisServer, paced, simulated};
+use super::support::{RedisServer, simulated};
 use super::{connect, leaves_nothing};
-
-#[test]
-fn javas_and_ours_have_their_turns_in_the_order_in_which_they_came() {
-    simulated(async || {
-        let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
-        let held = hold(&client).await;
-        let mut came = Vec::new();
-        let mut ears = Vec::new();
-        let mut ours = Vec::new();
-        for thread in 0..4 {
-            ears.push(java.listen(&server, thread).await);
-            java.lock(thread, FIVE_MINUTES).await.expect("it is held");
-            came.push(java.owner(thread));
-            let (waiting, owner) = stand(&server, &client).await;
-            ours.push(waiting);
-            came.push(owner);
-        }
-        assert_eq!(line(&server), came);
-
-        held.release().await.expect("it is ours");
-        for ((thread, mut ear), waiting) in (0..).zip(ears).zip(ours) {
-            assert_eq!(ear.message().await, b"0");
-            assert_eq!(
-                java.lock(thread, FIVE_MINUTES).await,
-                None,
-                "it is its turn"
-            );
-            assert!(!waiting.is_finished());
-            assert_eq!(
-                line(&server),
-                came[2 * usize::try_from(thread).unwrap() + 1..]
-            );
-            assert_eq!(java.unlock(thread).await, Some(true));
-            // It would sleep for three seconds if it were not told.
-            let (guard, took) = paced(granted(waiting)).await;
-            assert!(took < Duration::from_millis(1500), "{took:?}");
-            // Whoever tries is not let past those who wait.
-            let tried = client.fair_lock(NAME).try_acquire().await;
-            assert!(tried.expect("the server answers").is_none());
-            guard.release().await.expect("it is ours");
-            assert!(ear.rest(&server).await.is_empty());
-            ear.unsubscribe().await;
-        }
-        leaves_nothing(&server, client).await;
-    });
-}
-
-/// Java's try does not overtake ours either, nor does a lock of ours that is given back go to whoever asks first.
-#[test]
-fn nobody_overtakes_one_of_ours_that_is_first_and_has_not_asked_yet() {
-    simulated(async || {
-        let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
-        let other = connect(&server).await;
-        let held = hold(&client).await;
-        let (waiting, owner) = stand(&server, &other).await;
-        held.release().await.expect("it is ours");
-        // Nothing of ours runs between these.
-        assert!(
-            java.lock(1, FIVE_MINUTES).await.is_some() || server.hgetall(NAME).contains_key(&owner)
-        );
-        let guard = granted(waiting).await;
-        assert_eq!(guard.owner(), owner);
-        guard.release().await.expect("it is ours");
-        assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-        assert_eq!(java.unlock(1).await, Some(true));
-        other.close().await.expect("the server answers");
-        leaves_nothing(&server, client).await;
-    });
-}
 
 /// The holder has died, so there was no message; and of a hold that was renewed meanwhile Java before 3.32 does not know the
 /// end. It would sleep for five minutes, or for ever, and everybody behind it.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Java, WATCHDOG, in_slot};
+use super::{Java, in_slot};
 
 impl Java {
     /// `None` if the thread reads now, or else what is left of the lock.
@@ -34,18 +34,6 @@ impl Java {
     pub(crate) async fn write_lock(&self, name: &str, thread: i64, lease: &str) -> Option<i64> {
         let writer = format!("{}:write", self.owner(thread));
         self.eval(WRITE_LOCK, &[name], &[lease, &writer]).await
-    }
-
-    /// Whether it writes no longer; `None` if the thread did not.
-    pub(crate) async fn write_unlock(&self, name: &str, thread: i64) -> Option<bool> {
-        let writer = format!("{}:write", self.owner(thread));
-        let (latch, channel) = (self.latch(name), rw_channel(name));
-        let args = ["1", WATCHDOG, &writer, "PUBLISH", "16000"];
-        let unlocked: Option<i64> = self
-            .eval(WRITE_UNLOCK, &[name, &channel, &latch], &args)
-            .await;
-        let _: i64 = self.send(::redis::cmd("DEL").arg(latch)).await;
-        unlocked.map(|freed| freed == 1)
     }
 
     /// One tick of the watchdog of readers with this time-out in ms: whether the thread still reads.
@@ -160,39 +148,6 @@ if mode == 'write' and redis.call('HEXISTS', lock, ARGV[2]) == 1 then
   return false
 end
 return left";
-
-/// KEYS the lock, its channel, the latch; ARGV message, lease of a partial unlock, writer, how to publish, the latch's TTL.
-const WRITE_UNLOCK: &str = "
-local lock, latch, writer = KEYS[1], KEYS[3], ARGV[3]
-local function done(freed)
-  redis.call('SET', latch, freed, 'PX', ARGV[5])
-  return tonumber(freed)
-end
-local before = redis.call('GET', latch)
-if before then
-  return tonumber(before)
-end
-local mode = redis.call('HGET', lock, 'mode')
-if not mode then
-  redis.call(ARGV[4], KEYS[2], ARGV[1])
-  done('1')
-  return false
-end
-if mode ~= 'write' or redis.call('HEXISTS', lock, writer) == 0 then
-  return false
-end
-if redis.call('HINCRBY', lock, writer, -1) > 0 then
-  redis.call('PEXPIRE', lock, ARGV[2])
-  return done('0')
-end
-redis.call('HDEL', lock, writer)
-if redis.call('HLEN', lock) == 1 then
-  redis.call('DEL', lock)
-  redis.call(ARGV[4], KEYS[2], ARGV[1])
-else
-  redis.call('HSET', lock, 'mode', 'read')
-end
-return done('1')";
 
 /// KEYS the lock, what all time-outs begin with; ARGV the time-out, reader. Whatever the TTLs were.
 const RENEW_READ: &str = "

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use distlock::{Client, Error, Lease, Lock};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::stage::{gone_but_for_marks, read, write};
 use super::support::java::{Subscriber, rw_channel, timeout_key};
-use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, paced_timeout, simulated};
+use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulated};
 use super::{LEASE, PATIENCE, assert_just_set, connect, connect_to, leaves_nothing};
 
 #[test]
@@ -196,8 +196,8 @@ async fn is_told_before_it_sleeps<K: Send + 'static>(lock: fn(&Client) -> Lock<K
     sleep(Duration::from_millis(100)).await;
     assert!(!waiting.is_finished(), "nobody has answered it");
     proxy.let_go();
-    let granted = paced_timeout(UNTOLD, waiting).await;
-    let (granted, _) = granted.expect("it has been told, and has not slept");
+    let granted = timeout(UNTOLD, waiting).await;
+    let granted = granted.expect("it has been told, and has not slept");
     granted.unwrap().unwrap().release().await.unwrap();
     client.close().await.expect("the server is up");
     gone_but_for_marks(&server, other).await;

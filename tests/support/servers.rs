@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::ops::Deref;
 
-use distlock::{Client, Error};
-
 use super::form::Form;
 use super::{ChaosProxy, Cluster, RedisServer, Topology};
 
@@ -85,20 +83,6 @@ impl Servers {
                 server.cmd(&["SCRIPT", "LOAD", &script]);
             }
         }
-    }
-
-    /// Whether a client can do without scripts. In a cluster it is told that it cannot.
-    pub(crate) async fn can_do_without_scripts(&self) -> bool {
-        if !matches!(self, Self::Cluster(..)) {
-            return true;
-        }
-        let url = self.proxy().url_with("scripts=off");
-        let refused = Client::connect(&url).await.map(|_| ());
-        assert!(
-            matches!(refused, Err(Error::InvalidUrl { .. })),
-            "{refused:?}"
-        );
-        false
     }
 
     /// A network of a client's own, to all of them; what is to go wrong goes wrong on its way to the first.

@@ -66,11 +66,6 @@ impl Cluster {
         self.owner(slot_of(name)).expect("a node has the slot")
     }
 
-    /// The server that has a lock.
-    pub(crate) fn server_of(&self, name: &str) -> &RedisServer {
-        &self.servers[self.node_of(name)]
-    }
-
     /// A lock that this node has.
     pub(crate) fn name_at(&self, node: usize) -> String {
         let mut names = (0..).map(|number| format!("lock-{number}"));

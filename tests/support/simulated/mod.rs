@@ -52,7 +52,6 @@ pub(crate) mod hammer;
 pub(crate) mod java;
 #[path = "../login.rs"]
 pub(crate) mod login;
-pub(crate) mod pace;
 #[path = "../proxy.rs"]
 pub(crate) mod proxy;
 pub(crate) mod redis;
@@ -81,7 +80,6 @@ pub(crate) use self::family::{
 };
 pub(crate) use self::java::Java;
 pub(crate) use self::login::Rights;
-pub(crate) use self::pace::{Pace, paced, paced_timeout};
 pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::{RedisServer, patient_connection};
 pub(crate) use self::seed::SeededRng;

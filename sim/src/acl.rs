@@ -206,11 +206,9 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
         "acl|users" => |core, _| Ok(Value::bulks(core.users.keys())),
         "acl|setuser" => set_user,
         "acl|deluser" => delete_users,
-        "acl|getuser" => get_user,
         "acl|list" => list,
         "acl|log" => log,
         "acl|cat" => |_, _| Ok(Value::bulks(CATEGORIES)),
-        "acl|dryrun" => dry_run,
         _ => return None,
     })
 }
@@ -322,51 +320,12 @@ fn delete_users(core: &mut Core, call: &Call<'_>) -> Reply {
     Ok(Value::Integer(deleted))
 }
 
-fn get_user(core: &mut Core, call: &Call<'_>) -> Reply {
-    let Some(user) = core.users.get(&text(&call.args[2])) else {
-        return Ok(Value::Nil);
-    };
-    let state = if user.is_on { "on" } else { "off" };
-    let mut flags = vec![state];
-    if user.needs_none {
-        flags.push("nopass");
-    }
-    let rules = user.rules.join(" ");
-    Ok(Value::Map(vec![
-        (Value::bulk("flags"), Value::bulks(flags)),
-        (Value::bulk("passwords"), Value::bulks(&user.passwords)),
-        (Value::bulk("commands"), Value::bulk(rules)),
-    ]))
-}
-
 fn list(core: &mut Core, _: &Call<'_>) -> Reply {
     let lines = core.users.iter().map(|(name, user)| {
         let state = if user.is_on { "on" } else { "off" };
         format!("user {name} {state} {}", user.rules.join(" "))
     });
     Ok(Value::bulks(lines))
-}
-
-fn dry_run(core: &mut Core, call: &Call<'_>) -> Reply {
-    let name = text(&call.args[2]);
-    let Some(user) = core.users.get(&name) else {
-        return Err(Failure::general(format!("User '{name}' not found")));
-    };
-    let request = &call.args[3..];
-    let crate::commands::Lookup::Found(number) = table().find(request, core.sentinel.is_some())
-    else {
-        let command = text(&request[0]);
-        return Err(Failure::general(format!("Command '{command}' not found")));
-    };
-    let command = table().commands[number].name;
-    Ok(match user.check(number, request) {
-        Ok(()) => Value::OK,
-        Err((denied, _)) => {
-            let text = denied.failure(command).into_text();
-            let text = text.trim_start_matches("NOPERM this user");
-            Value::bulk(format!("This user{text}"))
-        }
-    })
 }
 
 /// The categories of commands.

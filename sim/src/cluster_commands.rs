@@ -25,10 +25,6 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
             Ok(Value::bulk(&view.peers[view.me].id))
         },
         "cluster|slots" => |core, _| Ok(slots(view(core)?)),
-        "cluster|shards" => |core, _| {
-            let offset = core.offset;
-            Ok(shards(view(core)?, offset))
-        },
         "cluster|nodes" => |core, _| {
             let view = view(core)?;
             let lines = (0..view.peers.len()).map(|node| line(view, node) + "\n");
@@ -108,54 +104,6 @@ fn slots(view: &ClusterView) -> Value {
         Value::Array(range)
     });
     Value::Array(ranges.collect())
-}
-
-fn shards(view: &ClusterView, own_offset: u64) -> Value {
-    let text = |text: &str| Value::bulk(text);
-    let node = |node: usize| {
-        let peer = &view.peers[node];
-        let role = if peer.master.is_some() {
-            "replica"
-        } else {
-            "master"
-        };
-        let offset = if node == view.me {
-            own_offset
-        } else {
-            peer.offset
-        };
-        let health = if peer.failed.is_some() {
-            "fail"
-        } else {
-            "online"
-        };
-        Value::Map(vec![
-            (text("id"), text(&peer.id)),
-            (text("port"), Value::Integer(peer.address.1.into())),
-            (text("ip"), text(&peer.address.0)),
-            (text("endpoint"), text(&peer.address.0)),
-            (text("role"), text(role)),
-            (
-                text("replication-offset"),
-                Value::Integer(offset.cast_signed()),
-            ),
-            (text("health"), text(health)),
-        ])
-    };
-    let nodes = 0..view.peers.len();
-    let masters = nodes.filter(|&node| view.peers[node].master.is_none());
-    let shards = masters.map(|master| {
-        let ranges = view.ranges_of(master).into_iter();
-        let bounds = ranges.flat_map(|(first, last)| [first, last]);
-        let slots = bounds.map(|slot| Value::Integer(slot.into())).collect();
-        let mut nodes = vec![node(master)];
-        nodes.extend(view.replicas_of(master).map(node));
-        Value::Map(vec![
-            (text("slots"), Value::Array(slots)),
-            (text("nodes"), Value::Array(nodes)),
-        ])
-    });
-    Value::Array(shards.collect())
 }
 
 /// A node's line in `CLUSTER NODES`.

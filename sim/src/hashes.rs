@@ -1,7 +1,7 @@
 //! Commands on hashes.
 
 use crate::Value;
-use crate::arguments::{float, integer, is_word, strict_integer};
+use crate::arguments::{integer, is_word, strict_integer};
 use crate::commands::Handler;
 use crate::core::{Call, Core};
 use crate::failure::{Failure, Reply};
@@ -45,7 +45,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
             let pairs = hash(core, call)?.into_iter().flat_map(OrderedMap::iter);
             Ok(Value::bulks(pairs.map(|(_, value)| value)))
         },
-        "hset" | "hmset" => set,
+        "hset" => set,
         "hsetnx" => |core, call| {
             let hash: &mut OrderedMap = core.keyspace.create(&call.args[1])?;
             let is_new = hash.get(&call.args[2]).is_none();
@@ -70,7 +70,6 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
         },
         "hrandfield" => random_fields,
         "hincrby" => add,
-        "hincrbyfloat" => add_float,
         _ => return None,
     })
 }
@@ -90,11 +89,7 @@ fn set(core: &mut Core, call: &Call<'_>) -> Reply {
         .filter(|pair| hash.insert(&pair[0], pair[1].clone()))
         .count();
     core.keyspace.changed(&call.args[1]);
-    Ok(if call.name == "hset" {
-        Value::count(added)
-    } else {
-        Value::OK
-    })
+    Ok(Value::count(added))
 }
 
 /// Draws fields; all of them, in their order, if as many are asked for as there are.
@@ -152,21 +147,4 @@ fn add(core: &mut Core, call: &Call<'_>) -> Reply {
     hash.insert(&call.args[2], sum.to_string().into_bytes());
     core.keyspace.changed(&call.args[1]);
     Ok(Value::Integer(sum))
-}
-
-/// Redis adds with eighty bits; here a sum of long fractions may end in other digits.
-fn add_float(core: &mut Core, call: &Call<'_>) -> Reply {
-    let by = float(&call.args[3]).ok_or_else(|| Failure::general("value is not a valid float"))?;
-    let before = hash(core, call)?.and_then(|hash| hash.get(&call.args[2]));
-    let before = before
-        .map_or(Some(0.0), |text| float(text))
-        .ok_or_else(|| Failure::general("hash value is not a float"))?;
-    let sum = before + by;
-    if !sum.is_finite() {
-        return Err(Failure::general("increment would produce NaN or Infinity"));
-    }
-    let hash: &mut OrderedMap = core.keyspace.create(&call.args[1])?;
-    hash.insert(&call.args[2], sum.to_string().into_bytes());
-    core.keyspace.changed(&call.args[1]);
-    Ok(Value::bulk(sum.to_string()))
 }

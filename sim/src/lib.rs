@@ -5,9 +5,10 @@
 //! depends on a hash map's order, on the machine's clock or on its speed. A standing differential test compares servers, clusters
 //! and sentinels with real ones.
 //!
-//! Not implemented: streams, geography, HyperLogLog and bit fields; blocking pops; `DUMP`, `RESTORE`, tracking and keyspace
-//! notifications; replicas of replicas; selectors of access lists; in scripts `cjson`, `cmsgpack`, `bit`,
-//! random numbers and the third version of the protocol. A request for any of these gets an error that says so.
+//! Not implemented: streams, geography, HyperLogLog and bit fields; blocking pops; commands that nothing here sends, such as
+//! `MSET`, `APPEND`, `LINSERT`, `ZPOPMIN` and ranges by bytes; `DUMP`, `RESTORE`, tracking and keyspace notifications; replicas of
+//! replicas; selectors of access lists; in scripts `cjson`, `cmsgpack`, `bit`, random numbers and the third version of the
+//! protocol. A request for any of these gets an error that says so.
 //!
 //! The simulation is an opinion of what Redis does. Memory and processor time cost nothing here, and nothing is written to a disk.
 #![forbid(unsafe_code)]

@@ -12,7 +12,7 @@ type List = VecDeque<Vec<u8>>;
 
 pub(crate) fn handler(name: &str) -> Option<Handler> {
     Some(match name {
-        "lpush" | "rpush" | "lpushx" | "rpushx" => push,
+        "lpush" | "rpush" => push,
         "lpop" | "rpop" => pop,
         "llen" => |core, call| Ok(Value::count(list(core, call)?.map_or(0, List::len))),
         "lindex" => |core, call| {
@@ -32,21 +32,8 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
                 list.range(range(first, last, list.len()))
             })))
         },
-        "lset" => set,
         "lrem" => remove,
-        "ltrim" => |core, call| {
-            let (first, last) = (integer(&call.args[2])?, integer(&call.args[3])?);
-            if let Some(list) = core.keyspace.write::<List>(&call.args[1])? {
-                let kept = range(first, last, list.len());
-                list.truncate(kept.end);
-                list.drain(..kept.start.min(list.len()));
-                core.keyspace.changed(&call.args[1]);
-            }
-            Ok(Value::OK)
-        },
-        "linsert" => insert,
         "lpos" => positions,
-        "lmove" | "rpoplpush" => move_item,
         _ => return None,
     })
 }
@@ -56,15 +43,7 @@ fn list<'a>(core: &'a mut Core, call: &Call<'_>) -> Result<Option<&'a List>, Fai
 }
 
 fn push(core: &mut Core, call: &Call<'_>) -> Reply {
-    let only_known = call.name.ends_with('x');
-    let list = if only_known {
-        let Some(list) = core.keyspace.write::<List>(&call.args[1])? else {
-            return Ok(Value::Integer(0));
-        };
-        list
-    } else {
-        core.keyspace.create::<List>(&call.args[1])?
-    };
+    let list = core.keyspace.create::<List>(&call.args[1])?;
     for item in &call.args[2..] {
         if call.name.starts_with('l') {
             list.push_front(item.clone());
@@ -119,22 +98,6 @@ fn not_negative(number: &[u8], message: &str) -> Result<usize, Failure> {
     number.ok_or_else(|| Failure::general(message))
 }
 
-fn set(core: &mut Core, call: &Call<'_>) -> Reply {
-    let Some(list) = core.keyspace.write::<List>(&call.args[1])? else {
-        return Err(Failure::general("no such key"));
-    };
-    let place = index(integer(&call.args[2])?, list.len());
-    let place = usize::try_from(place)
-        .ok()
-        .and_then(|place| list.get_mut(place));
-    let Some(item) = place else {
-        return Err(Failure::general("index out of range"));
-    };
-    item.clone_from(&call.args[3]);
-    core.keyspace.changed(&call.args[1]);
-    Ok(Value::OK)
-}
-
 fn remove(core: &mut Core, call: &Call<'_>) -> Reply {
     let count = integer(&call.args[2])?;
     let Some(list) = core.keyspace.write::<List>(&call.args[1])? else {
@@ -158,24 +121,6 @@ fn remove(core: &mut Core, call: &Call<'_>) -> Reply {
         core.keyspace.changed(&call.args[1]);
     }
     Ok(Value::count(places.len()))
-}
-
-fn insert(core: &mut Core, call: &Call<'_>) -> Reply {
-    let shift = match () {
-        () if is_word(&call.args[2], "before") => 0,
-        () if is_word(&call.args[2], "after") => 1,
-        () => return Err(Failure::syntax()),
-    };
-    let Some(list) = core.keyspace.write::<List>(&call.args[1])? else {
-        return Ok(Value::Integer(0));
-    };
-    let Some(place) = list.iter().position(|item| *item == call.args[3]) else {
-        return Ok(Value::Integer(-1));
-    };
-    list.insert(place + shift, call.args[4].clone());
-    let length = list.len();
-    core.keyspace.changed(&call.args[1]);
-    Ok(Value::count(length))
 }
 
 fn positions(core: &mut Core, call: &Call<'_>) -> Reply {
@@ -221,39 +166,4 @@ fn positions(core: &mut Core, call: &Call<'_>) -> Reply {
         None => found.next().unwrap_or(Value::Nil),
         Some(_) => Value::Array(found.collect()),
     })
-}
-
-fn move_item(core: &mut Core, call: &Call<'_>) -> Reply {
-    let (from, to) = (&call.args[1], &call.args[2]);
-    let is_left = |word: &[u8]| match () {
-        () if is_word(word, "left") => Ok(true),
-        () if is_word(word, "right") => Ok(false),
-        () => Err(Failure::syntax()),
-    };
-    let (takes_left, puts_left) = match &call.args[3..] {
-        [takes, puts] => (is_left(takes)?, is_left(puts)?),
-        _ => (false, true),
-    };
-    if core.keyspace.read::<List>(from)?.is_none() {
-        return Ok(Value::Nil);
-    }
-    core.keyspace.read::<List>(to)?;
-    let list: &mut List = core.keyspace.create(from)?;
-    let item = if takes_left {
-        list.pop_front()
-    } else {
-        list.pop_back()
-    };
-    let item = item.unwrap_or_default();
-    if from != to {
-        core.keyspace.changed(from);
-    }
-    let list: &mut List = core.keyspace.create(to)?;
-    if puts_left {
-        list.push_front(item.clone());
-    } else {
-        list.push_back(item.clone());
-    }
-    core.keyspace.changed(to);
-    Ok(Value::Bulk(item))
 }

@@ -1,7 +1,7 @@
 //! Commands on sorted sets, those on ranges apart.
 
 use crate::Value;
-use crate::arguments::{float, is_word, strict_integer};
+use crate::arguments::{float, is_word};
 use crate::commands::Handler;
 use crate::core::{Call, Core};
 use crate::failure::{Failure, Reply};
@@ -47,19 +47,14 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
             });
             Ok(Value::Array(scores.collect()))
         },
-        "zrank" | "zrevrank" => |core, call| {
+        "zrank" => |core, call| {
             let set: Option<&SortedSet> = core.keyspace.read(&call.args[1])?;
             let rank = set.and_then(|set| {
-                let rank = set.iter().position(|(member, _)| *member == call.args[2])?;
-                Some(if call.name == "zrank" {
-                    rank
-                } else {
-                    set.len() - 1 - rank
-                })
+                let mut members = set.iter();
+                members.position(|(member, _)| *member == call.args[2])
             });
             Ok(rank.map_or(Value::Nil, Value::count))
         },
-        "zpopmin" | "zpopmax" => pop,
         _ => return None,
     })
 }
@@ -167,39 +162,4 @@ fn change(core: &mut Core, call: &Call<'_>, options: &Options, pairs: &[Vec<u8>]
             added
         })
     })
-}
-
-fn pop(core: &mut Core, call: &Call<'_>) -> Reply {
-    let count = match &call.args[2..] {
-        [] => None,
-        [count] => {
-            let count = strict_integer(count).and_then(|count| usize::try_from(count).ok());
-            let message = "value is out of range, must be positive";
-            Some(count.ok_or_else(|| Failure::general(message))?)
-        }
-        _ => return Err(Failure::syntax()),
-    };
-    let Some(set) = core.keyspace.write::<SortedSet>(&call.args[1])? else {
-        return Ok(Value::Array(Vec::new()));
-    };
-    let wanted = count.unwrap_or(1);
-    let owned = |(member, score): (&Vec<u8>, f64)| (member.clone(), score);
-    let popped: Vec<(Vec<u8>, f64)> = if call.name == "zpopmin" {
-        set.iter().take(wanted).map(owned).collect()
-    } else {
-        set.iter().rev().take(wanted).map(owned).collect()
-    };
-    for (member, _) in &popped {
-        set.remove(member);
-    }
-    if !popped.is_empty() {
-        core.keyspace.changed(&call.args[1]);
-    }
-    if count.is_some() {
-        return Ok(Value::Scored(popped));
-    }
-    let flat = popped
-        .into_iter()
-        .flat_map(|(member, score)| [Value::Bulk(member), Value::Double(score)]);
-    Ok(Value::Array(flat.collect()))
 }

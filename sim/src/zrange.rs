@@ -1,4 +1,4 @@
-//! Commands on ranges of a sorted set: by rank, by score and by the order of bytes.
+//! Commands on ranges of a sorted set, by rank and by score.
 
 use crate::Value;
 use crate::arguments::{float, integer, is_word, range};
@@ -9,13 +9,9 @@ use crate::sorted_set::SortedSet;
 
 pub(crate) fn handler(name: &str) -> Option<Handler> {
     Some(match name {
-        "zrange" | "zrevrange" | "zrangebyscore" | "zrevrangebyscore" | "zrangebylex"
-        | "zrevrangebylex" => look,
+        "zrange" | "zrevrange" | "zrangebyscore" => look,
         "zcount" => |core, call| count(core, call, By::Score),
-        "zlexcount" => |core, call| count(core, call, By::Bytes),
         "zremrangebyscore" => |core, call| remove(core, call, By::Score),
-        "zremrangebyrank" => |core, call| remove(core, call, By::Rank),
-        "zremrangebylex" => |core, call| remove(core, call, By::Bytes),
         _ => return None,
     })
 }
@@ -25,48 +21,31 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
 enum By {
     Rank,
     Score,
-    Bytes,
 }
 
 /// A range of members.
 #[derive(Debug)]
 enum Span {
     Rank(i64, i64),
-    Score(Bound<f64>, Bound<f64>),
-    Bytes(Bound<Vec<u8>>, Bound<Vec<u8>>),
+    Score(Bound, Bound),
 }
 
-/// One end of a range.
+/// One end of a range of scores.
 #[derive(Debug)]
-enum Bound<T> {
-    Before,
-    Behind,
-    At { value: T, is_in: bool },
+struct Bound {
+    value: f64,
+    is_in: bool,
 }
 
-impl<T: PartialOrd> Bound<T> {
-    /// Whether a value is behind this lower bound, or at it.
-    fn admits_above(&self, value: &T) -> bool {
-        match self {
-            Self::Before => true,
-            Self::Behind => false,
-            Self::At {
-                value: bound,
-                is_in,
-            } => value > bound || (*is_in && value == bound),
-        }
+impl Bound {
+    /// Whether a score is behind this lower bound, or at it.
+    fn admits_above(&self, score: f64) -> bool {
+        score > self.value || (self.is_in && score == self.value)
     }
 
-    /// Whether a value is before this upper bound, or at it.
-    fn admits_below(&self, value: &T) -> bool {
-        match self {
-            Self::Before => false,
-            Self::Behind => true,
-            Self::At {
-                value: bound,
-                is_in,
-            } => value < bound || (*is_in && value == bound),
-        }
+    /// Whether a score is before this upper bound, or at it.
+    fn admits_below(&self, score: f64) -> bool {
+        score < self.value || (self.is_in && score == self.value)
     }
 }
 
@@ -75,7 +54,6 @@ impl Span {
         Ok(match by {
             By::Rank => Self::Rank(integer(low)?, integer(high)?),
             By::Score => Self::Score(score(low)?, score(high)?),
-            By::Bytes => Self::Bytes(bytes(low)?, bytes(high)?),
         })
     }
 
@@ -95,11 +73,10 @@ impl Span {
             }
             Self::Score(low, high) => set
                 .iter()
-                .skip_while(|(_, score)| !low.admits_above(score))
-                .take_while(|(_, score)| high.admits_below(score))
+                .skip_while(|(_, score)| !low.admits_above(*score))
+                .take_while(|(_, score)| high.admits_below(*score))
                 .map(owned)
                 .collect(),
-            Self::Bytes(low, high) => return by_bytes(set, low, high, is_reversed),
         };
         if is_reversed {
             found.reverse();
@@ -108,56 +85,7 @@ impl Span {
     }
 }
 
-/// The order is by bytes only among equal scores. Of other sets Redis gives what it finds between the first and the last member,
-/// unless these say that there is nothing to be found.
-fn by_bytes(
-    set: &SortedSet,
-    low: &Bound<Vec<u8>>,
-    high: &Bound<Vec<u8>>,
-    is_reversed: bool,
-) -> Vec<(Vec<u8>, f64)> {
-    let owned = |(member, score): (&Vec<u8>, f64)| (member.clone(), score);
-    let (first, last) = (set.iter().next(), set.iter().next_back());
-    let (Some((first, _)), Some((last, _))) = (first, last) else {
-        return Vec::new();
-    };
-    let is_empty = match (low, high) {
-        (
-            Bound::At {
-                value: low,
-                is_in: one,
-            },
-            Bound::At {
-                value: high,
-                is_in: two,
-            },
-        ) => low > high || (low == high && !(*one && *two)),
-        (Bound::Behind, _) | (_, Bound::Before) => true,
-        _ => false,
-    };
-    if is_empty || !low.admits_above(last) || !high.admits_below(first) {
-        return Vec::new();
-    }
-    if is_reversed {
-        let members = set
-            .iter()
-            .rev()
-            .skip_while(|(member, _)| !high.admits_below(member));
-        return members
-            .take_while(|(member, _)| low.admits_above(member))
-            .map(owned)
-            .collect();
-    }
-    let members = set
-        .iter()
-        .skip_while(|(member, _)| !low.admits_above(member));
-    members
-        .take_while(|(member, _)| high.admits_below(member))
-        .map(owned)
-        .collect()
-}
-
-fn score(text: &[u8]) -> Result<Bound<f64>, Failure> {
+fn score(text: &[u8]) -> Result<Bound, Failure> {
     let (is_in, number) = match text.strip_prefix(b"(") {
         Some(rest) => (false, rest),
         None => (true, text),
@@ -171,27 +99,12 @@ fn score(text: &[u8]) -> Result<Bound<f64>, Failure> {
         float(number)
     };
     let value = value.ok_or_else(|| Failure::general("min or max is not a float"))?;
-    Ok(Bound::At { value, is_in })
-}
-
-fn bytes(text: &[u8]) -> Result<Bound<Vec<u8>>, Failure> {
-    let at = |value: &[u8], is_in| Bound::At {
-        value: value.to_vec(),
-        is_in,
-    };
-    match text {
-        b"-" => Ok(Bound::Before),
-        b"+" => Ok(Bound::Behind),
-        [b'(', rest @ ..] => Ok(at(rest, false)),
-        [b'[', rest @ ..] => Ok(at(rest, true)),
-        _ => Err(Failure::general("min or max not valid string range item")),
-    }
+    Ok(Bound { value, is_in })
 }
 
 fn look(core: &mut Core, call: &Call<'_>) -> Reply {
     let mut by = match call.name {
-        "zrangebyscore" | "zrevrangebyscore" => By::Score,
-        "zrangebylex" | "zrevrangebylex" => By::Bytes,
+        "zrangebyscore" => By::Score,
         _ => By::Rank,
     };
     let is_open = call.name == "zrange";
@@ -212,9 +125,6 @@ fn look(core: &mut Core, call: &Call<'_>) -> Reply {
         } else if is_open && !is_reversal_chosen && is_word(option, "rev") {
             is_reversed = true;
             is_reversal_chosen = true;
-        } else if is_open && !is_chosen && is_word(option, "bylex") {
-            by = By::Bytes;
-            is_chosen = true;
         } else if is_open && !is_chosen && is_word(option, "byscore") {
             by = By::Score;
             is_chosen = true;
@@ -225,11 +135,6 @@ fn look(core: &mut Core, call: &Call<'_>) -> Reply {
     if limit != -1 && by == By::Rank {
         return Err(Failure::general(
             "syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
-        ));
-    }
-    if with_scores && by == By::Bytes {
-        return Err(Failure::general(
-            "syntax error, WITHSCORES not supported in combination with BYLEX",
         ));
     }
     let (mut low, mut high) = (&call.args[2], &call.args[3]);

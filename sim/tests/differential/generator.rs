@@ -249,7 +249,6 @@ impl Generator {
                 "S" => self
                     .one(&["0", "1.5", "-3", "(1", "+inf", "-inf", "(2.5", ""])
                     .into(),
-                "X" => self.one(&["-", "+", "[a", "(b", "[", "x"]).into(),
                 "E" => (self.lease() / 1000).to_string().into_bytes(),
                 "L" => self.lease().to_string().into_bytes(),
                 "H" => self.one(&["a*", "*", "lock:*", "[lr]*", "x"]).into(),

@@ -130,7 +130,7 @@ impl<'a> Sequence<'a> {
             0 | 1 => vec!["GET", &one],
             2 | 3 => vec!["SET", &one, "1"],
             4 => vec!["DEL", &one, &two],
-            5 => vec!["MSET", &one, "1", &two, "2"],
+            5 => vec!["UNLINK", &one, &two],
             6 => vec!["MGET", &one, &two],
             7 => vec!["EXISTS", &one, &one],
             8 => vec!["RENAME", &one, &two],

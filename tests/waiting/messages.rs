@@ -277,6 +277,58 @@ fn a_key_that_vanishes_without_a_message_costs_at_most_the_longest_sleep() {
 }
 
 #[test]
+fn a_latch_that_opens_without_a_message_costs_at_most_the_longest_sleep() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        for part in 0..10 {
+            assert!(client.latch("opens").try_set(1).await.unwrap());
+            let latch = client.latch("opens");
+            let waiting = tokio::spawn(async move { latch.wait().await });
+            until_a_channel(&server).await;
+            sleep(LONGEST_SLEEP * part / 10).await;
+            assert!(!waiting.is_finished());
+            server.cmd(&["DEL", "opens"]);
+            let opened = Instant::now();
+            waiting.await.unwrap().unwrap();
+            let took = opened.elapsed();
+            assert!(took < LONGEST_SLEEP + ROUND_TRIP, "{took:?}");
+        }
+    });
+}
+
+#[test]
+fn permits_that_come_without_a_message_cost_at_most_the_longest_sleep() {
+    simulated(async || {
+        let server = RedisServer::start();
+        let client = connect(&server.url()).await;
+        client.counting_semaphore("come").try_set(0).await.unwrap();
+        for part in 0..10 {
+            let permits = 1 + part % 2;
+            let semaphore = client.counting_semaphore("come");
+            let waiting = tokio::spawn(async move { semaphore.acquire(permits).await });
+            until_a_channel(&server).await;
+            sleep(LONGEST_SLEEP * part / 10).await;
+            assert!(!waiting.is_finished());
+            server.cmd(&["INCRBY", "come", &permits.to_string()]);
+            let came = Instant::now();
+            waiting.await.unwrap().unwrap();
+            let took = came.elapsed();
+            assert!(took < LONGEST_SLEEP + ROUND_TRIP, "{took:?}");
+        }
+    });
+}
+
+/// Waits until a client has subscribed to a channel.
+async fn until_a_channel(server: &RedisServer) {
+    eventually(PATIENCE, "a channel", async || {
+        let channels: Vec<String> = server.query(&["PUBSUB", "CHANNELS"]);
+        !channels.is_empty()
+    })
+    .await;
+}
+
+#[test]
 fn a_waiter_asks_again_shortly_after_the_holders_lease() {
     simulated(async || {
         let server = RedisServer::start();

@@ -179,6 +179,9 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "a job of its own")]
     #[tokio::test]
     async fn a_panic_that_a_job_has_not_caught_is_reported() {
+        // While there is one subscriber only, `tracing` asks the subscriber of the thread that first reaches an event, which may be
+        // the thread of another test, and caches its answer for all threads. With a second subscriber it asks all of them.
+        let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         let (mut log, writer) = std::io::pipe().expect("there is a pipe");
         let subscriber = fmt().with_writer(Mutex::new(writer)).finish();
         let subscriber = tracing::subscriber::set_default(subscriber);

@@ -144,6 +144,10 @@ impl<K> Guard<K> {
     /// Dropping the guard also releases the lock, in the background, but cannot report an error. If one owner has
     /// several guards, the lock is released with the last of them.
     ///
+    /// If another task of this client waits for the lock, it may be handed off in memory, without a request to the store:
+    /// `Ok` then means that the lock was valid by the clock and by the last renewal. [`Lock::run`](crate::Lock::run) always
+    /// asks the store.
+    ///
     /// # Errors
     ///
     /// [`Error::Lost`] if the lock was no longer held, with the reason: it expired, was removed, or another client

@@ -1,4 +1,4 @@
-//! A semaphore that only counts: permits are taken and given back, by whomever.
+//! The counting semaphore: its permits have no owner, so that any client may release them.
 //!
 //! ```sh
 //! cargo run --release --example counting_semaphore                                     # needs no server

@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release --example fair_lock                                    # needs no server
-//! DISTLOCK_URL=redis://127.0.0.1/ cargo run --release --example fair_lock    # the same on Redis, in Redisson's own line
+//! DISTLOCK_URL=redis://127.0.0.1/ cargo run --release --example fair_lock    # the same on Redis, in Redisson's own queue
 //! ```
 #![expect(
     clippy::print_stdout,
@@ -17,7 +17,7 @@ use distlock::{Client, Error};
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let url = std::env::var("DISTLOCK_URL").unwrap_or_else(|_| "memory:fair".into());
-    // As if they were two services: whoever waits stands in one line.
+    // The two clients stand for two services: all their waiters join one queue.
     let clients = [Client::connect(&url).await?, Client::connect(&url).await?];
     let line = async || -> Result<usize, Error> {
         let seen = clients[0].admin().inspect("printer").await?;

@@ -1,4 +1,4 @@
-//! A holder that comes too late is refused by what it writes to.
+//! Fencing tokens: an account refuses the write of a holder whose lock has expired.
 //!
 //! ```sh
 //! cargo run --release --example fencing                                        # needs no server
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use distlock::{Client, Error, FencingToken, Lease};
 
-/// What the lock protects: it remembers the greatest token it has seen.
+/// The resource that the lock protects: it remembers the greatest token it has seen.
 struct Account {
     balance: i64,
     token: FencingToken,

@@ -1,4 +1,4 @@
-//! A latch: everybody goes on when the last of the others has finished.
+//! The latch: all waiters continue when the last worker has finished.
 //!
 //! ```sh
 //! cargo run --release --example latch                                     # needs no server

@@ -1,4 +1,4 @@
-//! Several locks at once: all or none, in whatever order they are given.
+//! The multi lock: several locks at once, all or none, in any order.
 //!
 //! ```sh
 //! cargo run --release --example multi_lock                                     # needs no server

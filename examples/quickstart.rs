@@ -1,4 +1,4 @@
-//! Several tasks take turns at one lock; then one loses it and is told.
+//! The plain lock: several tasks take turns; then one loses the lock and is notified.
 //!
 //! ```sh
 //! cargo run --release --example quickstart                                        # needs no server

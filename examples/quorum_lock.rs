@@ -1,4 +1,4 @@
-//! One lock on most of several servers: the loss of the others does not matter.
+//! The quorum lock: one lock on a majority of several servers, which survives the loss of the others.
 //!
 //! ```sh
 //! cargo run --release --example quorum_lock                                    # five stores in memory
@@ -18,13 +18,13 @@ async fn main() -> Result<(), Error> {
         .unwrap_or_else(|_| "memory:,memory:,memory:,memory:,memory:".into());
     let mut clients = Vec::new();
     for url in urls.split(',') {
-        // Some may be down when we start.
+        // Some servers may be down when we start.
         clients.push(Client::builder(url).lazy_connect(true).connect().await?);
     }
     let members = clients.iter().map(|client| client.lock("nightly").into());
     let lock = QuorumLock::new(members);
     println!("1. Most of {} servers grant it:", clients.len());
-    // Servers that were started a moment ago have no vote for a lease: this waits for them.
+    // Servers that were started a moment ago have no vote for a lease: this call waits for them.
     let guard = lock.acquire().await?;
     println!(
         "   held on {}, for {:?} from now",
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Error> {
     );
     println!("   somebody else: {}", lock.try_acquire().await?.is_some());
 
-    // The others are heard a moment later, unless they are down.
+    // The replies of the other servers arrive a moment later, unless they are down.
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     println!("\n2. One server loses it, and nothing happens:");
     clients[0].admin().force_release("nightly").await?;
@@ -52,7 +52,7 @@ async fn main() -> Result<(), Error> {
     println!("   {}", worked.expect_err("it was lost"));
     drop(guard);
     for client in &clients {
-        // Some may be down by now.
+        // Some servers may be down by now.
         let _ = client.close().await;
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! The read/write lock: readers together, or one writer.
+//! The read/write lock: several readers, or one writer.
 //!
 //! ```sh
 //! cargo run --release --example rw_lock                                        # needs no server
-//! DISTLOCK_URL=redis://127.0.0.1/ cargo run --release --example rw_lock        # the same on Redis, beside Java's readers
+//! DISTLOCK_URL=redis://127.0.0.1/ cargo run --release --example rw_lock        # the same on Redis, together with Java's readers
 //! ```
 #![expect(
     clippy::print_stdout,

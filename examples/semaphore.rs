@@ -1,4 +1,4 @@
-//! At most so many at once, on one machine or on many.
+//! The semaphore: at most N holders at the same time, on one machine or on many.
 //!
 //! ```sh
 //! cargo run --release --example semaphore                                     # needs no server

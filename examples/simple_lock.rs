@@ -1,4 +1,4 @@
-//! The simple lock: the one to share with redis-py, redsync and node-redlock.
+//! The simple lock: it is compatible with redis-py, redsync and node-redlock.
 //!
 //! ```sh
 //! cargo run --release --example simple_lock                                    # needs no server

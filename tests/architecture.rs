@@ -1,10 +1,9 @@
-//! Reads the sources and fails on an import that points up, and on other rules of the architecture that neither the compiler
-//! nor clippy checks.
+//! The architecture tests: they read the sources and fail on an import that points up, and on other rules that neither the compiler nor
+//! clippy checks.
 //!
-//! The checks are in `architecture/checks.rs`; that each of them can fail is shown by sources made up
-//! for it, in `architecture/made_up.rs`.
+//! The checks are in `architecture/checks.rs`. The invented sources in `architecture/made_up.rs` show that each check can fail.
 
-// By path, since modules of a file directly under `tests/` would be test targets of their own.
+// Included by path: a module file directly under `tests/` would be a test target of its own.
 #[path = "architecture/checks.rs"]
 mod checks;
 #[path = "architecture/code.rs"]
@@ -21,14 +20,14 @@ mod words;
 use std::fs;
 use std::path::Path;
 
-/// One file of ours.
+/// A source file of this project.
 struct Source {
-    /// From the root of the project, as `src/driver/mod.rs`.
+    /// The path from the root of the project, such as `src/driver/mod.rs`.
     path: String,
     text: String,
 }
 
-/// What the sources are held to: its name, and what is wrong with them.
+/// A check: its name, and the function that returns the violations.
 type Check = (&'static str, fn(&[Source]) -> Vec<String>);
 
 const CHECKS: [Check; 4] = [
@@ -41,11 +40,11 @@ const CHECKS: [Check; 4] = [
     ("every script names its keys", checks::scripts_are_headed),
 ];
 
-/// One test rather than four: it prints everything that is wrong at once.
+/// One test rather than four, so that all violations are printed at once.
 #[test]
 fn the_sources_keep_to_the_architecture() {
     let sources = sources();
-    // Nothing is wrong with nothing: the layers must have been found.
+    // An empty list of sources has no violations: the layers must have been found.
     for layer in [
         "src/protocol/",
         "src/engine/",
@@ -79,13 +78,13 @@ impl Source {
         self.path.ends_with(".lua")
     }
 
-    /// The first part of its path: `driver`, or for a face its own name.
+    /// Returns the first part of the path: `driver`, or for a face its own name.
     fn layer(&self) -> &str {
         let path = self.path.trim_start_matches("src/");
         path.split(['/', '.']).next().unwrap_or_default()
     }
 
-    /// The module in this file, from the crate's root: `["driver", "waiters"]`.
+    /// Returns the path of the module in this file from the crate's root: `["driver", "waiters"]`.
     fn module(&self) -> Vec<String> {
         let path = self.path.trim_start_matches("src/").trim_end_matches(".rs");
         let mut module: Vec<String> = path.split('/').map(str::to_owned).collect();
@@ -115,7 +114,7 @@ fn collect(root: &Path, folder: &str, sources: &mut Vec<Source>) {
         if entry.path().is_dir() {
             collect(root, &path, sources);
         } else {
-            // There may be files of data among them.
+            // Files that are not text may be data files.
             if let Ok(text) = fs::read_to_string(entry.path()) {
                 sources.push(Source { path, text });
             }

@@ -1,4 +1,4 @@
-//! Every measurement of a run, and what is read out of them: medians, spreads, ratios.
+//! The book of a run: every measurement, and what is computed from them: medians, spreads, ratios.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde::Serialize;
 use crate::machine::Machine;
 use crate::options::Pace;
 
-/// What was measured, and by what it is found again.
+/// One measurement, and the keys by which it is found.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Entry {
     pub(crate) scenario: &'static str,
-    /// Which part of the scenario: `256` callers.
+    /// The part of the scenario, such as `256` callers.
     pub(crate) cell: String,
     pub(crate) contestant: &'static str,
     pub(crate) repetition: u32,
@@ -19,11 +19,11 @@ pub(crate) struct Entry {
     pub(crate) result: Result,
 }
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Result {
-    /// It does not do such things, and says why.
+    /// The contestant does not support this, for this reason.
     Cannot(String),
     Failed(String),
     Figures(Figures),
@@ -34,41 +34,41 @@ pub(crate) type Figures = BTreeMap<&'static str, f64>;
 
 /// The names of figures.
 pub(crate) mod figure {
-    /// Cycles a second.
+    /// Cycles per second.
     pub(crate) const RATE: &str = "cycles_per_second";
-    /// Of those, grants to another caller than the one before.
+    /// Grants per second to another caller than the one before.
     pub(crate) const HANDOFFS: &str = "handoffs_per_second";
     /// Latencies, in microseconds.
     pub(crate) const P50: &str = "p50_us";
     pub(crate) const P99: &str = "p99_us";
     pub(crate) const P999: &str = "p999_us";
-    /// How many latencies there were.
+    /// The number of latencies.
     pub(crate) const COUNT: &str = "count";
-    /// Commands a cycle that were sent, those inside of scripts not counted.
+    /// Commands per cycle that clients sent, without those inside scripts.
     pub(crate) const COMMANDS: &str = "commands_per_cycle";
-    /// How often a cycle the server found something to read.
+    /// How often per cycle the server found something to read.
     pub(crate) const READS: &str = "server_reads_per_cycle";
     /// Seconds of processor time per 100,000 cycles.
     pub(crate) const CLIENT_CPU: &str = "client_cpu_s_per_100k";
     pub(crate) const SERVER_CPU: &str = "server_cpu_s_per_100k";
-    /// Both together.
+    /// The processor time of both sides together.
     pub(crate) const CPU: &str = "cpu_s_per_100k";
-    /// The part of all cycles that the least lucky process had.
+    /// The share of all cycles that the process with the fewest had.
     pub(crate) const LEAST_SHARE: &str = "least_share";
-    /// The least lucky caller's cycles over the luckiest one's.
+    /// The cycles of the caller with the fewest over those of the caller with the most.
     pub(crate) const EVENNESS: &str = "least_over_most";
-    /// Scripts called: a second in W, a grant in H, a hand-off in Q.
+    /// Scripts called: per second in W, per grant in H, per hand-off in Q.
     pub(crate) const SCRIPTS: &str = "scripts";
-    /// The part of a core the client was at work.
+    /// The part of a core that the client used.
     pub(crate) const CLIENT_LOAD: &str = "client_cores";
     pub(crate) const SERVER_LOAD: &str = "server_cores";
     /// Bytes per held lock, or per waiter.
     pub(crate) const MEMORY: &str = "bytes_each";
-    /// Locks that were held no longer at the end.
+    /// Locks that were no longer held at the end.
     pub(crate) const LOST: &str = "lost";
     pub(crate) const SUBSCRIPTIONS: &str = "subscriptions";
 
-    /// All of them.
+    /// All names.
     pub(crate) const ALL: &[&str] = &[
         RATE,
         HANDOFFS,
@@ -92,19 +92,19 @@ pub(crate) mod figure {
     ];
 }
 
-/// All of them, in the order they were made.
+/// All measurements, in the order they were made.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Book {
-    /// Where they were made.
+    /// The machine on which they were made.
     pub(crate) machine: Machine,
-    /// How thoroughly.
+    /// How thorough the run was.
     pub(crate) pace: Pace,
     pub(crate) entries: Vec<Entry>,
-    /// What each contestant calls itself.
+    /// The version that each contestant reports.
     pub(crate) versions: BTreeMap<&'static str, String>,
 }
 
-/// A median and the smallest and greatest beside it.
+/// A median, with the smallest and the greatest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -112,11 +112,11 @@ pub(crate) struct Spread {
     pub(crate) most: f64,
 }
 
-/// Where figures stand: scenario and cell.
+/// The place of a figure: scenario and cell.
 pub(crate) type Place<'a> = (&'a str, &'a str);
 
 impl Book {
-    /// One figure of one contestant, over the repetitions.
+    /// Returns one figure of one contestant, over the repetitions.
     pub(crate) fn spread(&self, at: Place<'_>, contestant: &str, figure: &str) -> Option<Spread> {
         let found = self.found(at, contestant, figure);
         Spread::of(found.into_iter().map(|(_, value)| value).collect())
@@ -127,8 +127,8 @@ impl Book {
             .map(|spread| spread.median)
     }
 
-    /// One contestant's figure over another's, repetition by repetition: what disturbed the one disturbed
-    /// its neighbour in time too.
+    /// Returns one contestant's figure over another's, repetition by repetition: a disturbance of the one also disturbed its neighbour in
+    /// time.
     pub(crate) fn ratio(
         &self,
         at: Place<'_>,
@@ -139,7 +139,7 @@ impl Book {
         self.ratio_of((at, one), (at, other), figure)
     }
 
-    /// The same in the last two repetitions: whoever compiles while it runs is warm by then.
+    /// Returns the same ratio for the last two repetitions: a contestant that compiles while it runs is warm by then.
     pub(crate) fn warm_ratio(
         &self,
         at: Place<'_>,
@@ -152,7 +152,7 @@ impl Book {
         self.ratio_if((at, one), (at, other), figure, warm)
     }
 
-    /// The same between any two places.
+    /// Returns the ratio between any two places.
     pub(crate) fn ratio_of(
         &self,
         (place, one): (Place<'_>, &str),
@@ -180,13 +180,13 @@ impl Book {
         Spread::of(ratios.collect())
     }
 
-    /// How many of them there are.
+    /// Returns the number of repetitions.
     pub(crate) fn repetitions(&self) -> u32 {
         let numbers = self.entries.iter().map(|entry| entry.repetition + 1);
         numbers.max().unwrap_or(0)
     }
 
-    /// Why a contestant has no figures here.
+    /// Returns why a contestant has no figures here.
     pub(crate) fn excuse(&self, at: Place<'_>, contestant: &str) -> Option<String> {
         let mut here = self.here(at, contestant);
         here.find_map(|entry| match &entry.result {
@@ -207,7 +207,7 @@ impl Book {
         failed.collect()
     }
 
-    /// The cells of a scenario, in the order they were measured.
+    /// Returns the cells of a scenario, in the order they were measured.
     pub(crate) fn cells(&self, scenario: &str) -> Vec<String> {
         let mut cells = Vec::new();
         for entry in &self.entries {
@@ -235,7 +235,7 @@ impl Book {
 }
 
 impl Spread {
-    /// Of one value.
+    /// Returns the spread of a single value.
     pub(crate) const fn one(value: f64) -> Self {
         Self {
             median: value,

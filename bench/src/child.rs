@@ -1,4 +1,4 @@
-//! A contestant's process: lines in, lines out, and what it costs.
+//! A contestant's process: lines in, lines out, and the resources that it uses.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -21,7 +21,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts it; what it writes to stderr goes to the log.
+    /// Starts the process; its stderr goes to the log.
     pub(crate) fn start(command: &[String], log: &Path) -> Outcome<Self> {
         let (program, arguments) = command
             .split_first()
@@ -40,7 +40,7 @@ impl Child {
         let orders = process.stdin.take().expect("it was asked for");
         let out = process.stdout.take().expect("it was asked for");
         let (lines, answers) = mpsc::channel();
-        // Ends with the process, whose output then ends.
+        // The thread ends with the process, whose output then ends.
         thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 if lines.send(line).is_err() {
@@ -65,7 +65,7 @@ impl Child {
         Ok(())
     }
 
-    /// The next answer; one that says `failed` is a failure.
+    /// Returns the next reply; one that says `failed` is a failure.
     pub(crate) fn hear(&mut self, limit: Duration) -> Outcome<Answer> {
         let line = match self.answers.recv_timeout(limit) {
             Ok(line) => line,
@@ -84,7 +84,7 @@ impl Child {
         }
     }
 
-    /// Seconds of processor time so far, of all its threads.
+    /// Returns the seconds of processor time so far, of all its threads.
     pub(crate) fn cpu(&self) -> Outcome<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
         // The second field is the program's name in brackets, which may hold anything.
@@ -96,7 +96,7 @@ impl Child {
         Ok(f64::from(ticks) / f64::from(a_second))
     }
 
-    /// Bytes of memory that are really there.
+    /// Returns the bytes of resident memory.
     pub(crate) fn memory(&self) -> Outcome<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -110,7 +110,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if the process has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

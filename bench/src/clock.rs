@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of the machine's monotonic clock.
+/// Returns the nanoseconds of the machine's monotonic clock.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let nanos = now.tv_sec * 1_000_000_000 + now.tv_nsec;

@@ -1,5 +1,5 @@
-//! The contestants that are part of this program. rslock is a program of its own beside those of other
-//! languages: its dependencies are not to become ours.
+//! The contestants that are part of this program. rslock is a program of its own beside those of other languages, so that its dependencies
+//! do not become ours.
 
 mod distlock;
 mod embedded;
@@ -28,7 +28,7 @@ pub(crate) fn run(name: &str) -> Outcome {
         "raw-one" => serve::<raw::Raw>(&one_worker()?),
         "raw-yield" => serve::<raw::Yielding>(&many()?),
         "raw-blocking" => raw_blocking::serve(),
-        // The embedded ones are compared on one core.
+        // The embedded contestants are compared on one core.
         "memory" | "sqlite" => serve::<distlock::Distlock>(&one()?),
         "tokio-mutex" => serve::<embedded::TokioMutex>(&one()?),
         "flock" => embedded::serve_flock(),

@@ -1,11 +1,11 @@
-//! How a measurement fails: with a sentence.
+//! The error type of a measurement: a failure is a sentence.
 
 use std::fmt;
 
-/// What came of a step.
+/// The result of a step.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// What was expected and did not happen.
+/// A description of what was expected and did not happen.
 pub(crate) struct Failure(String);
 
 impl Failure {
@@ -13,13 +13,13 @@ impl Failure {
         Self(what.into())
     }
 
-    /// The same, and where.
+    /// Adds to the failure where it happened.
     pub(crate) fn during(self, what: impl fmt::Display) -> Self {
         Self(format!("{what}: {}", self.0))
     }
 }
 
-/// Not an error itself, so that every error can become one with `?`.
+/// `Failure` is not an `Error` itself, so that every error can become one with `?`.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
         Self(error.to_string())
@@ -38,7 +38,7 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// Fails with a sentence unless something holds.
+/// Fails with a sentence unless a condition holds.
 macro_rules! ensure {
     ($holds:expr, $($what:tt)+) => {
         if !$holds {

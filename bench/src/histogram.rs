@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How many values fell into each bucket: pairs of bucket and count, on the wire too.
+/// The number of values in each bucket: pairs of bucket and count, on the wire too.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(from = "Vec<(u32, u64)>", into = "Vec<(u32, u64)>")]
 pub(crate) struct Histogram(BTreeMap<u32, u64>);
@@ -28,7 +28,7 @@ impl Histogram {
         self.0.values().sum()
     }
 
-    /// The value that this part of all values do not exceed; `None` without any.
+    /// Returns the value that this part of all values do not exceed; `None` without any.
     pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
         let count = self.count();
         #[expect(

@@ -1,4 +1,4 @@
-//! What orchestrator and contestants say to each other: a line of JSON each, in every language the same.
+//! The protocol between orchestrator and contestants: a line of JSON for each message, the same in every language.
 //!
 //! ```text
 //! →  {"url": …, "job": "cycle", "callers": 256, "names": 256, "seconds": 3.0, "warmup": 1.0, …}
@@ -9,21 +9,21 @@
 //! ```
 //!
 //! - `cycle`: `callers` lock and unlock in a loop. With one name they share it, else each has its part of
-//!   the names. `cycles` and `latency` count what was done within the time, `finished` all that was begun.
-//! - `step`: after `go`, each `lock` or `unlock` is answered by `{"at": …}`: when the lock was held, or
+//!   the names. `cycles` and `latency` count the cycles completed within the time, `finished` all that were begun.
+//! - `step`: after `go`, the reply to each `lock` or `unlock` is `{"at": …}`: when the lock was held, or
 //!   when its release was called, on the machine's monotonic clock.
-//! - `hold`: after `go`, takes all the names, `callers` at a time, and says `{"held": …}`; after `end`
-//!   gives them back and says `{"lost": …}`.
-//! - `queue`: after `go`, `callers` ask for one name each in a task of its own; says `{"waiting": …}` at
-//!   once, and `{"cycles": …, "seconds": …}` when the last of them has had it.
+//! - `hold`: after `go`, the contestant acquires all the names, `callers` at a time, and replies `{"held": …}`; after `end`
+//!   it releases them and replies `{"lost": …}`.
+//! - `queue`: after `go`, `callers` request one name, each in a task of its own; the contestant replies `{"waiting": …}` at
+//!   once, and `{"cycles": …, "seconds": …}` when the last of them has had the lock.
 //!
-//! An answer with `failed` in it is the last. The end of input is the end of the contestant.
+//! A reply with `failed` in it is the last. The contestant ends with its input.
 
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
 
-/// What a contestant is to do.
+/// The work order of a contestant.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Work {
     pub(crate) url: String,
@@ -32,13 +32,13 @@ pub(crate) struct Work {
     pub(crate) names: usize,
     pub(crate) seconds: f64,
     pub(crate) warmup: f64,
-    /// Lets others run while it holds. Only the embedded ones need to be told: on one thread nobody would
-    /// ever find the lock held.
+    /// Lets other tasks run while it holds the lock. Only the embedded contestants need this: on one thread no task would ever find the
+    /// lock held.
     #[serde(default)]
     pub(crate) yields: bool,
 }
 
-/// In which manner.
+/// The kind of work.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Job {
@@ -48,7 +48,7 @@ pub(crate) enum Job {
     Step,
 }
 
-/// What a contestant has to say.
+/// A reply of a contestant.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Answer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,20 +71,20 @@ pub(crate) struct Answer {
     pub(crate) tally: Option<Tally>,
 }
 
-/// What `callers` did.
+/// The totals of all `callers`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Tally {
-    /// Within the time.
+    /// The cycles within the time.
     pub(crate) cycles: u64,
-    /// Within the time and a moment longer: what the costs are divided by.
+    /// The cycles within the time and a moment longer: the divisor of the costs.
     pub(crate) finished: u64,
     pub(crate) seconds: f64,
     pub(crate) latency: Histogram,
-    /// Within the time: grants to another caller of this process than the one who had the lock before. Who
-    /// polls is mostly asleep when the lock is free, and the same caller has it over and over.
+    /// Grants within the time to another caller of this process than the one before. A caller that polls mostly sleeps when the lock is
+    /// free, so the same caller acquires it over and over.
     #[serde(default)]
     pub(crate) handoffs: u64,
-    /// The cycles of the caller who had fewest, and of the one who had most.
+    /// The cycles of the caller with the fewest; `most` has those of the caller with the most.
     pub(crate) least: u64,
     pub(crate) most: u64,
 }

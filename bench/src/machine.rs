@@ -1,4 +1,4 @@
-//! Where and when a run was made.
+//! The machine, the time and the version of a run.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Outcome;
 
-/// Where this was measured, and of what.
+/// The machine of a measurement, and the version that was measured.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Machine {
     pub(crate) date: String,
@@ -30,7 +30,7 @@ impl Machine {
         let redis = redis
             .split_whitespace()
             .find_map(|word| word.strip_prefix("v="));
-        // A copy without its history has none.
+        // A copy of the project without its history has no commit.
         let commit = said("git", &["rev-parse", "--short", "HEAD"]).ok();
         Ok(Self {
             date: said("date", &["-u", "+%Y-%m-%d"])?,

@@ -1,12 +1,12 @@
 //! Measures distlock beside other lock libraries, on the same work in the same minutes.
 //!
 //! ```sh
-//! scripts/bench                          # everything, with everybody; builds what it needs
-//! scripts/bench --quick U H              # some of it, in less time
+//! scripts/bench                          # all scenarios and contestants; builds what it needs
+//! scripts/bench --quick U H              # some scenarios, in less time
 //! scripts/bench --only distlock,raw U    # without the other languages
 //! ```
 //!
-//! Each [`contestant`] is a process that is told its work by [lines](mod@line) of JSON; those in other
+//! Each [`contestant`] is a process that receives its work as [lines](mod@line) of JSON; the contestants in other
 //! languages are in `bench/contestants`. A [`scenario`] is played by all of them in turn on a fresh
 //! [`server`], several times over; the [`book`] keeps every result, [`report`], [`summary`], [`targets`] and
 //! [`plot`] read it, and [`publish`] puts it into the docs.
@@ -84,11 +84,11 @@ fn main() -> ExitCode {
     })
 }
 
-/// Fails if something could not be measured; the smoke run also where counts are out of hand, and stay so when they are
-/// measured for longer.
+/// Runs the measurements. Fails if something could not be measured; the smoke run also fails if counts exceed their bounds, and do so again
+/// when they are measured for longer.
 fn run(options: &Options) -> Outcome<ExitCode> {
     if let Some(file) = &options.json {
-        // Before an hour has passed.
+        // The file is created now, so that a bad path fails at once and not after an hour.
         let about = |error| Failure::new(format!("{}: {error}", file.display()));
         fs::File::create(file).map_err(about)?;
     }

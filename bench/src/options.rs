@@ -1,4 +1,4 @@
-//! What was asked for on the command line.
+//! The command line of this program.
 
 use std::path::PathBuf;
 
@@ -8,23 +8,23 @@ use crate::failure::{Failure, Outcome, ensure};
 use crate::roster::{self, Contestant};
 use crate::scenario::{self, Scenario};
 
-/// What this process is to do.
+/// The task of this process.
 pub(crate) enum Order {
-    /// `contestant NAME`: be one.
+    /// `contestant NAME`: run as this contestant.
     Contestant(String),
-    /// `list`: say who and what there is.
+    /// `list`: print the contestants and scenarios.
     List,
     /// `publish RESULTS PAGE`: put the results of a run into the page that shows them.
     Publish { results: PathBuf, page: PathBuf },
-    /// `needs` and the words of a run: say what has to be built for it, a folder a line.
+    /// `needs` and the arguments of a run: print what has to be built for it, a folder a line.
     Needs(Options),
     /// `run --contestants FOLDER [--quick | --smoke] [--only NAMES] [--json FILE] [SCENARIO…]`.
     Run(Options),
 }
 
-/// What to measure.
+/// The options of a run.
 pub(crate) struct Options {
-    /// Where the contestants of other languages were built, and where results go.
+    /// The folder in which the contestants of other languages were built, and in which results are written.
     pub(crate) folder: PathBuf,
     pub(crate) scenarios: Vec<&'static Scenario>,
     pub(crate) contestants: Vec<&'static Contestant>,
@@ -36,9 +36,9 @@ pub(crate) struct Options {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Pace {
-    /// What figures are published from.
+    /// The pace of published figures.
     Full,
-    /// To see that everything works.
+    /// A short run that shows that everything works.
     #[default]
     Quick,
     /// The same in seconds.

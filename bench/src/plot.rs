@@ -1,11 +1,11 @@
-//! Pictures of U and H, as SVG: dots on logarithmic axes, joined where they belong to one contestant.
+//! Plots of U and H, as SVG: dots on logarithmic axes, joined where they belong to one contestant.
 
 use std::fmt::Write as _;
 
 use crate::book::{Book, Place, figure};
 use crate::roster;
 
-/// File names and what goes into them; only what was measured.
+/// Returns the file names and their content; only for scenarios that were measured.
 pub(crate) fn pictures(book: &Book) -> Vec<(&'static str, String)> {
     let throughput = Picture {
         title: "Uncontended lock + unlock (U)",
@@ -51,7 +51,7 @@ struct Picture {
     lines: Vec<Line>,
 }
 
-/// A contestant's dots: at which mark, how high.
+/// A contestant's dots: the mark on the axis, and the height.
 struct Line {
     title: String,
     color: &'static str,

@@ -1,4 +1,4 @@
-//! Puts a run's results into the page that shows them.
+//! Publishes a run: puts its results into the page that shows them.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::failure::{Failure, Outcome, ensure};
 use crate::options::Pace;
 use crate::{plot, report, scenario};
 
-/// Replaces what stands between the marks in `page`, and the pictures in `figures` beside it.
+/// Replaces the text between the marks in `page`, and the plots in `figures` beside it.
 pub(crate) fn publish(book: &Book, page: &Path) -> Outcome {
     ensure!(
         book.pace == Pace::Full,

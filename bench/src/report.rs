@@ -1,4 +1,4 @@
-//! The tables, as Markdown.
+//! The tables of a run, as Markdown.
 
 use std::fmt::Write as _;
 
@@ -9,12 +9,12 @@ use crate::scenario;
 use crate::summary;
 use crate::targets;
 
-/// Everything that was measured.
+/// Returns the report of everything that was measured.
 pub(crate) fn markdown(book: &Book) -> String {
     format!("{}\n{}", in_short(book), figures(book))
 }
 
-/// Who wins, where and when it was measured.
+/// Returns the winners, and where and when it was measured.
 pub(crate) fn in_short(book: &Book) -> String {
     let Machine {
         date,
@@ -34,7 +34,7 @@ pub(crate) fn in_short(book: &Book) -> String {
     )
 }
 
-/// Every table, and what is to be reached.
+/// Returns every table, and the targets.
 pub(crate) fn figures(book: &Book) -> String {
     let mut text = String::new();
     for scenario in scenario::ALL {
@@ -57,7 +57,7 @@ pub(crate) fn figures(book: &Book) -> String {
     text
 }
 
-/// A column: its head, its figure, how many digits.
+/// A column: its head, its figure, the number of digits.
 struct Column(&'static str, &'static str, usize);
 
 const COLUMNS: &[Column] = &[
@@ -129,12 +129,12 @@ fn table(book: &Book, at: Place<'_>) -> String {
     text
 }
 
-/// The median; for what is raced for, with what lay on both sides of it.
+/// Returns the median; for figures that are compared, with the smallest and greatest value.
 fn cell(book: &Book, at: Place<'_>, contestant: &str, name: &str, digits: usize) -> String {
     let Some(spread) = book.spread(at, contestant, name) else {
         return String::new();
     };
-    // Less than ten microseconds want to be seen more closely.
+    // Less than ten microseconds need more digits.
     let close = name.ends_with("_us") && spread.median < 10.0;
     let digits = if close { 2 } else { digits };
     let median = grouped(spread.median, digits);
@@ -146,7 +146,7 @@ fn cell(book: &Book, at: Place<'_>, contestant: &str, name: &str, digits: usize)
     format!("{median} ({least}–{most})")
 }
 
-/// `1,234,567.8`
+/// Formats a number as `1,234,567.8`.
 pub(crate) fn grouped(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));

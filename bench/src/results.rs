@@ -1,4 +1,4 @@
-//! Reads the results of an earlier run back from its file.
+//! Reads the results of an earlier run from its file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,7 +39,7 @@ enum Said {
     Figures(BTreeMap<String, f64>),
 }
 
-/// What was measured then.
+/// Returns the book of an earlier run.
 pub(crate) fn read(file: &Path) -> Outcome<Book> {
     let about =
         |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", file.display()));

@@ -1,44 +1,44 @@
-//! Who takes part, and how each of them is started.
+//! The roster: all contestants, and how each of them is started.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Outcome};
 
-/// Someone who locks.
+/// A program or library that locks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Contestant {
-    /// On the command line and in the results.
+    /// The name on the command line and in the results.
     pub(crate) name: &'static str,
-    /// In the tables.
+    /// The name in the tables.
     pub(crate) title: &'static str,
     pub(crate) side: Side,
-    /// In the pictures, of those who are drawn.
+    /// The color in the plots, for contestants that are plotted.
     pub(crate) color: Option<&'static str>,
     kind: Kind,
 }
 
-/// What it is to us.
+/// How the contestant relates to distlock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Side {
     Ours,
-    /// Locks with our scripts, and does nothing else.
+    /// A client that locks with distlock's scripts, and does nothing else.
     Raw,
     Redisson,
     Other,
 }
 
-/// The one that is held against the others.
+/// The contestant that is compared with the others.
 pub(crate) const OURS: &str = "distlock";
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
-    /// This very program.
+    /// A contestant in this very program.
     Here,
-    /// The same on a runtime with one worker thread, so that the server has the other core.
+    /// A contestant in this program, on a runtime with one worker thread, so that the server has the other core.
     OneWorker,
     Embedded,
-    /// One of ours beside the plain lock.
+    /// A primitive of distlock other than the plain lock.
     Family,
     Go,
     Java,
@@ -47,7 +47,7 @@ enum Kind {
     Rslock,
 }
 
-/// In the order they play: those who are compared first are neighbours in time.
+/// All contestants, in the order they play: contestants that are compared first are neighbours in time.
 pub(crate) const ALL: &[Contestant] = &[
     drawn(
         "raw-blocking",
@@ -143,7 +143,7 @@ pub(crate) const ALL: &[Contestant] = &[
     family("multi", "**distlock**, three locks at once"),
 ];
 
-/// Those who lock on a server; twins of others left out.
+/// Returns the contestants that lock on a server, without twins of others.
 pub(crate) fn on_a_server() -> impl Iterator<Item = &'static Contestant> {
     ALL.iter().filter(|one| one.is_on_a_server())
 }
@@ -196,12 +196,12 @@ impl Contestant {
         self.side == Side::Ours
     }
 
-    /// Whether it is a lock that everybody has, on a server, and no twin.
+    /// Reports whether it is a lock that every library has, on a server, and no twin.
     pub(crate) fn is_on_a_server(self) -> bool {
         !self.is_embedded() && !self.is_twin() && !self.is_family()
     }
 
-    /// This program alone: nothing of another language is needed.
+    /// Reports whether this program alone suffices: nothing of another language is needed.
     pub(crate) fn is_here(self) -> bool {
         matches!(
             self.kind,
@@ -209,7 +209,7 @@ impl Contestant {
         )
     }
 
-    /// Whether it is another of our primitives than the plain lock.
+    /// Reports whether it is another primitive of distlock than the plain lock.
     pub(crate) fn is_family(self) -> bool {
         self.kind == Kind::Family
     }
@@ -218,17 +218,17 @@ impl Contestant {
         self.kind == Kind::Embedded
     }
 
-    /// Whether it is another's twin, for the one scenario where the number of threads is the question.
+    /// Reports whether it is another contestant's twin, for the one scenario that varies the number of threads.
     pub(crate) fn is_twin(self) -> bool {
         self.kind == Kind::OneWorker
     }
 
-    /// A virtual machine compiles what is hot: it needs longer to be warm.
+    /// Reports whether a virtual machine compiles the hot code: it needs longer to be warm.
     pub(crate) fn is_slow_to_warm(self) -> bool {
         matches!(self.kind, Kind::Java | Kind::Node)
     }
 
-    /// The folder that it has to be built in first, if any.
+    /// Returns the folder that it has to be built in first, if any.
     pub(crate) const fn built_in(self) -> Option<&'static str> {
         match self.kind {
             Kind::Here | Kind::OneWorker | Kind::Embedded | Kind::Family => None,
@@ -240,7 +240,7 @@ impl Contestant {
         }
     }
 
-    /// The command that starts it; `folder` is where scripts/bench built the others.
+    /// Returns the command that starts it; `folder` is where scripts/bench built the others.
     pub(crate) fn command(self, folder: &Path) -> Outcome<Vec<String>> {
         let text = |path: PathBuf| path.display().to_string();
         let name = self.name.to_owned();

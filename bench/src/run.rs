@@ -1,4 +1,4 @@
-//! Plays every scenario with everybody, and keeps the book.
+//! The runner: plays every scenario with every contestant, and keeps the book.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::scenario::{Act, Scenario};
 use crate::stage::Stage;
 use crate::targets;
 
-/// Measures everything; `told` hears of each measurement as it is made.
+/// Measures everything; `told` is called with each measurement as it is made.
 pub(crate) fn run(machine: Machine, options: &Options, mut told: impl FnMut(&str)) -> Book {
     let mut book = Book {
         machine,
@@ -20,8 +20,8 @@ pub(crate) fn run(machine: Machine, options: &Options, mut told: impl FnMut(&str
         told(&format!("{}: {}", scenario.name, scenario.shows));
         let mut part = Book::default();
         measure(scenario, options.pace, options, &mut part, &mut told);
-        // A moment on a crowded machine may have had no time in it to do anything: more of them, and longer ones, have. The
-        // gates judge the median of all.
+        // A short time on a crowded machine may have been too little to do anything, so more and longer measurements follow. The gates
+        // check the median of all.
         let broken = targets::gates(&part);
         if options.pace == Pace::Smoke && !broken.is_empty() {
             told(&format!("  more: {}", broken.join("; ")));
@@ -35,7 +35,7 @@ pub(crate) fn run(machine: Machine, options: &Options, mut told: impl FnMut(&str
     book
 }
 
-/// Plays a scenario at this pace, beside what is in the book of it.
+/// Plays a scenario at this pace, and adds to the results that are in the book.
 fn measure(
     scenario: &Scenario,
     pace: Pace,
@@ -43,14 +43,14 @@ fn measure(
     book: &mut Book,
     told: &mut impl FnMut(&str),
 ) {
-    // Processes of one scenario are not carried into the next: they have grown threads and heaps.
+    // Processes of one scenario are not reused in the next: they have grown threads and heaps.
     let mut stage = Stage::new(options.folder.clone(), pace);
     play(scenario, &mut stage, options, book, told);
     book.versions.append(&mut stage.versions);
 }
 
-/// Repetition by repetition, and within one cell contestant by contestant, so that those who are compared
-/// are neighbours in time. Every other time the last goes first.
+/// Plays repetition by repetition, and within one cell contestant by contestant, so that contestants that are compared are neighbours in
+/// time. Every other time the last goes first.
 fn play(
     scenario: &Scenario,
     stage: &mut Stage,
@@ -85,7 +85,7 @@ fn play(
                 let played = (scenario.play)(stage, &act);
                 let result = played.unwrap_or_else(|failure| Result::Failed(failure.to_string()));
                 if !matches!(result, Result::Figures(_)) {
-                    // Once is enough to know.
+                    // One repetition is enough to know this.
                     out.insert((cell.label.clone(), contestant.name));
                 }
                 told(&line(&act, &result));
@@ -102,7 +102,7 @@ fn play(
     }
 }
 
-/// For whoever watches the run.
+/// Returns the line for the terminal of a run.
 fn line(act: &Act, result: &Result) -> String {
     let said = match result {
         Result::Cannot(why) => format!("cannot: {why}"),
@@ -132,5 +132,5 @@ fn line(act: &Act, result: &Result) -> String {
     )
 }
 
-/// Together with the first, there are five repetitions then.
+/// The extra repetitions: together with the first, there are five then.
 const MORE: u32 = 2;

@@ -1,4 +1,4 @@
-//! What is measured: each scenario, its cells, and who takes part.
+//! The scenarios: what is measured, in which cells, and with which contestants.
 
 mod cycle;
 mod handoff;
@@ -11,23 +11,23 @@ use crate::options::Pace;
 use crate::roster::{self, Contestant};
 use crate::stage::Stage;
 
-/// Something to measure.
+/// One scenario.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) shows: &'static str,
-    /// Once is enough for what takes a minute and is no race.
+    /// Whether one repetition is enough, as for scenarios that take a minute and compare nothing.
     pub(crate) once: bool,
     pub(crate) cells: fn(Pace) -> Vec<Cell>,
     pub(crate) takes_part: fn(Contestant) -> bool,
     pub(crate) play: fn(&mut Stage, &Act) -> Outcome<Result>,
 }
 
-/// A part of a scenario: how many of what.
+/// A part of a scenario: the numbers of processes, callers and names.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) label: String,
     pub(crate) processes: usize,
-    /// In each process.
+    /// The number of callers in each process.
     pub(crate) callers: usize,
     pub(crate) names: usize,
 }

@@ -1,4 +1,4 @@
-//! A contestant's side of the lines: what one is, and how it is told what to do.
+//! A contestant's side of the protocol of lines: the trait of a contestant, and the loop that runs its work orders.
 
 use std::io::{self, Lines, StdinLock, Write};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use crate::failure::{Failure, Outcome, ensure};
 use crate::line::{Answer, Job, Work};
 use crate::{clock, spin};
 
-/// Something that locks: one client, shared by all callers.
+/// A client that locks, shared by all callers.
 pub(crate) trait Locker: Clone + Send + Sync + Sized + 'static {
     type Hold: Send + 'static;
 
-    /// Why it cannot do this, if it cannot.
+    /// Returns why it cannot do this work, if it cannot.
     fn cannot(_: &Work) -> Option<&'static str> {
         None
     }
@@ -26,7 +26,7 @@ pub(crate) trait Locker: Clone + Send + Sync + Sized + 'static {
 
     fn release(&self, hold: Self::Hold) -> impl Future<Output = Outcome> + Send;
 
-    /// Whether it knows of nothing that ended this hold.
+    /// Reports whether it knows of nothing that ended this hold.
     fn is_held(_: &Self::Hold) -> bool {
         true
     }
@@ -36,8 +36,8 @@ pub(crate) trait Locker: Clone + Send + Sync + Sized + 'static {
     }
 }
 
-/// Answers work with results. What is measured runs in tasks of the runtime, never in `block_on` itself:
-/// that is half as fast, and nobody's service is written so.
+/// Answers work orders with results. The measured code runs in tasks of the runtime, never in `block_on` itself: that is half as fast, and
+/// no real service is written so.
 pub(crate) fn serve<L: Locker>(runtime: &Runtime) -> Outcome {
     let mut orders = Orders::new();
     while let Some(work) = orders.work()? {
@@ -70,7 +70,7 @@ fn perform<L: Locker>(runtime: &Runtime, work: &Work, orders: &mut Orders) -> Ou
             })?;
         }
         Job::Hold => {
-            // Whatever is made once is made before memory is first looked at.
+            // State that is created once is created before memory is measured for the first time.
             within(runtime, spin::warm(locker.clone(), few(work)))?;
             orders.ready::<L>()?;
             let holds = within(runtime, spin::hold(locker.clone(), work.clone()))?;
@@ -84,7 +84,7 @@ fn perform<L: Locker>(runtime: &Runtime, work: &Work, orders: &mut Orders) -> Ou
                 lost: Some(lost as u64),
                 ..Answer::default()
             })?;
-            // By its end the server is gone: nobody waits for these to be given back.
+            // By its end the server is gone: these holds cannot be released.
             drop(holds);
             return Ok(());
         }
@@ -110,7 +110,7 @@ fn perform<L: Locker>(runtime: &Runtime, work: &Work, orders: &mut Orders) -> Ou
     within(runtime, locker.close())
 }
 
-/// Takes and gives back one lock as it is told, and says when.
+/// Acquires and releases one lock as ordered, and reports when.
 fn steps<L: Locker>(runtime: &Runtime, locker: &L, orders: &mut Orders) -> Outcome {
     let name: Arc<str> = spin::name(0).into();
     let mut held = None;
@@ -144,7 +144,7 @@ fn steps<L: Locker>(runtime: &Runtime, locker: &L, orders: &mut Orders) -> Outco
     }
 }
 
-/// The same work on names of its own, by few: to warm up what will wait or hold later.
+/// Returns the same work for few callers and on names of its own: to warm up processes that will wait or hold later.
 fn few(work: &Work) -> Work {
     Work {
         callers: work.callers.min(64),
@@ -167,7 +167,7 @@ pub(crate) fn say(answer: &Answer) -> Outcome {
     Ok(())
 }
 
-/// What the orchestrator says.
+/// The orders of the orchestrator.
 pub(crate) struct Orders {
     lines: Lines<StdinLock<'static>>,
 }
@@ -183,7 +183,7 @@ impl Orders {
         Ok(self.lines.next().transpose()?)
     }
 
-    /// `None` when there is no more.
+    /// Returns the next order, or `None` when there is no more.
     pub(crate) fn work(&mut self) -> Outcome<Option<Work>> {
         let line = self.next()?;
         Ok(line.map(|line| serde_json::from_str(&line)).transpose()?)

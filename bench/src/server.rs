@@ -12,30 +12,30 @@ use tempfile::TempDir;
 
 use crate::failure::{Failure, Outcome, ensure};
 
-/// A running server without persistence; gone when dropped.
+/// A running server without persistence; it is stopped when dropped.
 pub(crate) struct Server {
     process: Child,
     addr: SocketAddr,
     connection: Connection,
-    /// Keeps the folder for as long as the server.
+    /// The folder of the server, kept for as long as the server runs.
     _dir: TempDir,
 }
 
-/// What the server has done so far.
+/// The counters of the server so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gauges {
     /// Seconds of processor time.
     pub(crate) cpu: f64,
-    /// Calls by command, those inside scripts included.
+    /// The calls by command, including those inside scripts.
     pub(crate) calls: BTreeMap<String, u64>,
-    /// How often it found something to read on a connection.
+    /// How often the server found something to read on a connection.
     pub(crate) reads: u64,
 }
 
 impl Server {
     pub(crate) fn start() -> Outcome<Self> {
         let dir = TempDir::with_prefix("distlock-bench-")?;
-        // Between looking for a free port and binding it, somebody else may take it.
+        // Another process may take a free port before the server binds it.
         for _ in 0..PORT_TRIES {
             let port = free_port()?;
             let process = Command::new("redis-server")
@@ -89,8 +89,8 @@ impl Server {
         })
     }
 
-    /// Listens to what is sent for a while: for each command, which part of its calls came from outside
-    /// of scripts. INFO counts both alike.
+    /// Monitors the commands of clients for a while: returns for each command which part of its calls came from outside of scripts. INFO
+    /// counts both alike.
     pub(crate) fn sample(&self, time: Duration) -> Outcome<Outside> {
         let mut monitor = TcpStream::connect(self.addr)?;
         monitor.set_read_timeout(Some(Duration::from_millis(20)))?;
@@ -106,7 +106,7 @@ impl Server {
                     seen.note(&String::from_utf8_lossy(&line));
                     line.clear();
                 }
-                // What was read so far stays in `line`.
+                // The text read so far stays in `line`.
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(error) => return Err(error.into()),
@@ -115,7 +115,7 @@ impl Server {
         Ok(seen)
     }
 
-    /// How many subscriptions there are, of all clients to all channels.
+    /// Returns the number of subscriptions, of all clients to all channels.
     pub(crate) fn subscriptions(&mut self) -> Outcome<u64> {
         let clients: String = redis::cmd("CLIENT")
             .arg("LIST")
@@ -129,7 +129,7 @@ impl Server {
         Ok(sum)
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub(crate) fn keys(&mut self) -> Outcome<u64> {
         Ok(redis::cmd("DBSIZE").query(&mut self.connection)?)
     }
@@ -159,7 +159,7 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// A line of MONITOR: `+1700000000.123456 [0 127.0.0.1:4711] "EVALSHA" "…"`, or `[0 lua]`.
+    /// Counts a line of MONITOR: `+1700000000.123456 [0 127.0.0.1:4711] "EVALSHA" "…"`, or `[0 lua]`.
     fn note(&mut self, line: &str) {
         let Some((place, words)) = line.split_once("] \"") else {
             return;
@@ -175,7 +175,7 @@ impl Outside {
         *book.entry(name.to_lowercase()).or_default() += 1;
     }
 
-    /// How many of these calls came from outside of scripts.
+    /// Returns how many of these calls came from outside of scripts.
     pub(crate) fn of(&self, calls: &BTreeMap<String, u64>) -> f64 {
         let part = |name: &str| {
             let sent = to_f64(self.sent.get(name).copied().unwrap_or(0));
@@ -183,7 +183,7 @@ impl Outside {
             if sent + inside > 0.0 {
                 return sent / (sent + inside);
             }
-            // Too rare to be seen. What cannot stand in a script came from outside.
+            // The sample missed this rare command. One that cannot be called in a script came from outside.
             f64::from(["eval", "evalsha", "subscribe", "unsubscribe"].contains(&name))
         };
         let calls = calls
@@ -206,7 +206,7 @@ impl Gauges {
         }
     }
 
-    /// Calls of scripts.
+    /// Returns the number of script calls.
     pub(crate) fn scripts(&self) -> u64 {
         let names = ["eval", "evalsha", "fcall"];
         names.iter().filter_map(|name| self.calls.get(*name)).sum()
@@ -241,7 +241,7 @@ fn connect(addr: SocketAddr, process: &mut Child) -> Option<Connection> {
 }
 
 fn end(process: &mut Child) {
-    // Both fail only if it has ended already.
+    // Both fail only if the process has ended already.
     let _ = process.kill();
     let _ = process.wait();
 }
@@ -254,7 +254,7 @@ fn free_port() -> Outcome<u16> {
 }
 
 const PORT_TRIES: usize = 10;
-/// What the orchestrator itself sends between two looks at the gauges.
+/// The commands that the orchestrator itself sends between two readings of the gauges.
 const OURS: [&str; 3] = ["info", "monitor", "dbsize"];
 
 #[cfg(test)]

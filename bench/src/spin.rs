@@ -1,4 +1,4 @@
-//! The loops: callers that lock and unlock, callers that hold, callers that queue.
+//! The loops of callers: lock and unlock, hold, queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,22 +11,22 @@ use crate::histogram::Histogram;
 use crate::line::{Tally, Work};
 use crate::serve::Locker;
 
-/// `callers` lock and unlock until they are warm: for a while, and until each of the names was used, so that
-/// whatever is kept for a name is there.
+/// Lets `callers` lock and unlock until they are warm: for a while, and until each of the names was used, so that the state that is kept
+/// for a name exists.
 pub(crate) async fn warm<L: Locker>(locker: L, work: Work) -> Outcome<Tally> {
     let each = work.names / work.callers;
     let seconds = work.warmup;
-    // Nothing is noted: memory that was freed just now would hide what is taken next.
+    // Latencies are not recorded: memory that was freed just now would hide later allocations.
     spin(locker, work, seconds, each, false).await
 }
 
-/// `callers` lock and unlock until time is up.
+/// Lets `callers` lock and unlock until time is up.
 pub(crate) async fn cycle<L: Locker>(locker: L, work: Work) -> Outcome<Tally> {
     let seconds = work.seconds;
     spin(locker, work, seconds, 0, true).await
 }
 
-/// At least so many cycles each.
+/// Lets `callers` lock and unlock until time is up, with at least `each` cycles per caller.
 async fn spin<L: Locker>(
     locker: L,
     work: Work,
@@ -36,7 +36,7 @@ async fn spin<L: Locker>(
 ) -> Outcome<Tally> {
     let time = Duration::from_secs_f64(seconds);
     let mut callers = JoinSet::new();
-    // Each looks at the clock itself: on one thread, a timer would wait for callers that never do.
+    // Each caller reads the clock itself: on one thread, a timer would wait for callers that never do.
     let end = Instant::now() + time;
     let shared = Arc::new(Shared::default());
     for number in 0..work.callers {
@@ -63,18 +63,18 @@ async fn spin<L: Locker>(
     Ok(sum(&all, time))
 }
 
-/// What callers of one name see of each other.
+/// The state that callers of one name share.
 #[derive(Default)]
 struct Shared {
     held: AtomicBool,
-    /// Who had it last, counted from one.
+    /// The last holder, counted from one.
     last: AtomicUsize,
 }
 
 impl Shared {
-    /// Says whether somebody else had it before.
+    /// Reports whether another caller had it before.
     fn enter(&self, me: usize) -> Outcome<bool> {
-        // Whoever lets everybody in would be the fastest of all.
+        // A lock that excludes no caller would be the fastest of all.
         ensure!(
             !self.held.swap(true, Ordering::Relaxed),
             "two held it at once"
@@ -114,7 +114,7 @@ async fn caller<L: Locker>(
     Ok(done)
 }
 
-/// Takes every name, `callers` at a time.
+/// Acquires every name, `callers` at a time.
 pub(crate) async fn hold<L: Locker>(locker: L, work: Work) -> Outcome<Vec<L::Hold>> {
     let mut callers = JoinSet::new();
     for number in 0..work.callers {
@@ -135,7 +135,7 @@ pub(crate) async fn hold<L: Locker>(locker: L, work: Work) -> Outcome<Vec<L::Hol
     Ok(holds)
 }
 
-/// `callers` ask for one name, and give it back as soon as they have it.
+/// Lets `callers` wait for one name, and release it as soon as they have it.
 pub(crate) async fn queue<L: Locker>(locker: L, work: Work) -> Outcome<Tally> {
     let shared: Arc<str> = name(0).into();
     let mut callers = JoinSet::new();
@@ -153,7 +153,7 @@ pub(crate) async fn queue<L: Locker>(locker: L, work: Work) -> Outcome<Tally> {
         let at = done??;
         first = Some(first.map_or(at, |first| first.min(at)));
     }
-    // From the first grant: how long the holder kept them waiting is not theirs.
+    // Measured from the first grant: the time for which the holder kept them waiting does not count.
     let took = first.map_or(Duration::ZERO, |first| first.elapsed());
     let cycles = work.callers as u64;
     Ok(Tally {
@@ -164,16 +164,16 @@ pub(crate) async fn queue<L: Locker>(locker: L, work: Work) -> Outcome<Tally> {
     })
 }
 
-/// The name with this number; the orchestrator and the other languages call it so too.
+/// Returns the name with this number; the orchestrator and the other languages use the same names.
 pub(crate) fn name(number: usize) -> String {
     format!("bench:{number}")
 }
 
 /// The names one caller goes through, over and over.
 pub(crate) enum Names {
-    /// Made once.
+    /// One name, made once.
     One(Arc<str>),
-    /// Made each time, few or many: a million of them do not fit into a cache, and that is not the lock's.
+    /// Names made each time, few or many: a million of them do not fit into a cache, and that would not be the lock's cost.
     Some { next: usize, from: usize, to: usize },
 }
 
@@ -205,14 +205,14 @@ impl Names {
     }
 }
 
-/// What one caller did.
+/// The measurements of one caller.
 #[derive(Default)]
 pub(crate) struct Caller {
-    /// Nobody wants to know how long each took.
+    /// Whether latencies are not recorded.
     forgets: bool,
     finished: u64,
     handoffs: u64,
-    /// Of the cycles within the time, in nanoseconds. Put into buckets afterwards.
+    /// The cycles within the time, in nanoseconds. They are put into buckets afterwards.
     took: Vec<u64>,
 }
 

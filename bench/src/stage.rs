@@ -1,4 +1,4 @@
-//! Where acts are played: the contestants' processes, how long things take, and what each of them sends.
+//! The stage of all acts: the contestants' processes, how long things take, and the commands that each of them sends.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -11,20 +11,20 @@ use crate::roster::Contestant;
 use crate::scenario::Act;
 use crate::server::Outside;
 
-/// What all acts share.
+/// The state that all acts share.
 pub(crate) struct Stage {
     folder: PathBuf,
     pace: Pace,
-    /// Kept from act to act, so that a virtual machine is warmed up once. Idle they cost nothing: each
-    /// connects anew for each act.
+    /// Processes kept from act to act, so that a virtual machine is warmed up once. Idle they cost nothing: each connects anew for each
+    /// act.
     idle: HashMap<&'static str, Vec<Child>>,
-    /// What is sent by whom where, as far as it was looked at.
+    /// The sampled commands, by contestant and cell.
     sent: HashMap<String, Outside>,
     warm: HashSet<String>,
     pub(crate) versions: BTreeMap<&'static str, String>,
 }
 
-/// What a contestant says to work.
+/// A contestant's reply to a work order.
 pub(crate) enum Ready {
     Cannot(String),
     Yes,
@@ -42,10 +42,10 @@ impl Stage {
         }
     }
 
-    /// Processes that are this contestant. Not given back, they end: after a failure nothing is reused.
+    /// Returns processes of this contestant. A process that is not handed back ends: after a failure nothing is reused.
     pub(crate) fn children(&mut self, one: &Contestant, count: usize) -> Outcome<Vec<Child>> {
         let mut children = self.idle.remove(one.name).unwrap_or_default();
-        // The rest ends here.
+        // The remaining processes end here.
         children.truncate(count);
         while children.len() < count {
             children.push(self.fresh_child(one)?);
@@ -62,7 +62,7 @@ impl Stage {
         Child::start(&one.command(&self.folder)?, &log)
     }
 
-    /// Waits until a contestant is connected and warm, or says that it cannot.
+    /// Waits until a contestant is connected and warm, or reports that it cannot do this.
     pub(crate) fn ready(&mut self, act: &Act, child: &mut Child) -> Outcome<Ready> {
         let answer = child.hear(LONGEST_WARMUP + self.patience())?;
         if let Some(why) = answer.cannot {
@@ -75,7 +75,7 @@ impl Stage {
         Ok(Ready::Yes)
     }
 
-    /// The first time in a cell longer than afterwards.
+    /// Returns the time to warm up: longer for the first time in a cell.
     pub(crate) fn warmup(&self, act: &Act) -> Duration {
         let first = !self.warm.contains(&key(act));
         let slow = act.contestant.is_slow_to_warm();
@@ -98,7 +98,7 @@ impl Stage {
         }
     }
 
-    /// How long callers lock and unlock.
+    /// Returns how long callers lock and unlock.
     pub(crate) const fn seconds(&self) -> Duration {
         Duration::from_millis(match self.pace {
             Pace::Full => 3_000,
@@ -115,7 +115,7 @@ impl Stage {
         })
     }
 
-    /// With leases of thirty seconds, each is renewed every ten.
+    /// Returns how long locks are held: with leases of thirty seconds, each is renewed every ten.
     pub(crate) const fn held_time(&self) -> Duration {
         Duration::from_secs(match self.pace {
             Pace::Full => 60,
@@ -124,7 +124,7 @@ impl Stage {
         })
     }
 
-    /// Longer than anybody takes who has not given up.
+    /// Returns the time limit for a contestant's reply; only one that hangs exceeds it.
     pub(crate) const fn patience(&self) -> Duration {
         Duration::from_secs(match self.pace {
             Pace::Full => 300,
@@ -141,7 +141,7 @@ impl Stage {
         self.sent.insert(key(act), sent);
     }
 
-    /// How many of these calls came from outside of scripts.
+    /// Returns how many of these calls came from outside of scripts.
     pub(crate) fn sent(&self, act: &Act, calls: &BTreeMap<String, u64>) -> Option<f64> {
         let known = self.sent.get(&key(act));
         known.map(|sent| sent.of(calls))

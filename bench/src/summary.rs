@@ -1,4 +1,4 @@
-//! Who wins, in one table: ourselves beside Redisson, the fastest of the others, and the raw ceiling.
+//! The summary of a run in one table: distlock beside Redisson, the fastest of the other libraries, and the raw ceiling.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use crate::book::{Book, Place, figure};
 use crate::report::grouped;
 use crate::roster::{self, Contestant, Side};
 
-/// What a scenario is about.
+/// The question that a scenario answers.
 struct Question {
     scenario: &'static str,
     what: &'static str,
     figure: &'static str,
-    /// Whether more of it is better.
+    /// Whether a greater figure is better.
     more: bool,
 }
 
@@ -44,7 +44,7 @@ const fn question(
     }
 }
 
-/// A row for each cell. How many times better we are; less than one is a loss.
+/// Returns the table with a row for each cell. It shows how many times better distlock is; less than one is a loss.
 pub(crate) fn table(book: &Book) -> String {
     let mut text = String::from(
         "| | **distlock** | best of all | × Redisson's best, warm | × best of the others | × raw ceiling |\n\
@@ -78,7 +78,7 @@ pub(crate) fn table(book: &Book) -> String {
 }
 
 impl Question {
-    /// Who of these is best here; twins and what needs no server apart.
+    /// Returns the best of these contestants here; without twins, and without those that need no server.
     fn best(
         &self,
         book: &Book,

@@ -1,4 +1,4 @@
-//! What is to be reached, as ratios within one run, and whether it was.
+//! The targets of a run, as ratios of its figures, and whether they are met.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use crate::report::grouped;
 use crate::roster::{self, OURS, Side};
 use crate::scenario::{FEW_NAMES, FEW_WAITERS, MANY_NAMES, MANY_WAITERS};
 
-/// Something to reach.
+/// One target.
 struct Target {
     what: String,
-    /// `None` if it was not measured.
+    /// The value; `None` if it was not measured.
     value: Option<Spread>,
-    /// `None` for what is shown beside a target and is none itself.
+    /// The bound; `None` for a value that is shown beside a target and is none itself.
     bound: Option<Bound>,
 }
 
@@ -40,7 +40,7 @@ impl Bound {
     }
 }
 
-/// A line for each target that the run says something about.
+/// Returns a line for each target that the run has figures for.
 pub(crate) fn list(book: &Book) -> String {
     let mut text = String::from("| target | | measured | |\n|---|---|--:|---|\n");
     let mut reached = 0;
@@ -70,8 +70,8 @@ pub(crate) fn list(book: &Book) -> String {
     text
 }
 
-/// What must hold in the shortest run, on a crowded machine and in a build that is not optimised: counts. How long anything took
-/// says nothing there.
+/// Returns which bounds the shortest run broke, on a crowded machine and in a build that is not optimised. They are counts: times mean
+/// nothing there.
 pub(crate) fn gates(book: &Book) -> Vec<String> {
     let (alone, crowd) = (("U", "1"), ("U", "256"));
     let gates = [
@@ -85,12 +85,12 @@ pub(crate) fn gates(book: &Book) -> Vec<String> {
             "commands a cycle, 256 callers",
             crowd,
             book.median(crowd, OURS, figure::COMMANDS),
-            // Half as many are needed; without a limit on calls under way a quarter more than this.
+            // Half as many are needed; without a limit on in-flight calls a quarter more than this.
             0.12,
         ),
     ];
     let gates = gates.into_iter().filter_map(|(what, at, value, most)| {
-        // Where nobody played there is nothing to say.
+        // Without figures there is nothing to check.
         book.median(at, OURS, figure::RATE)?;
         gate(what, value, most)
     });
@@ -99,14 +99,14 @@ pub(crate) fn gates(book: &Book) -> Vec<String> {
     let family = family.filter_map(|one| {
         book.median(alone, one.name, figure::RATE)?;
         let commands = book.median(alone, one.name, figure::COMMANDS);
-        // Three locks: the first request goes before the others are there, those then travel in one batch; so do the releases.
+        // Three locks: the first request is sent before the others are there, the others then travel in one batch; so do the releases.
         let most = if one.name == "multi" { 4.05 } else { 2.05 };
         gate(&format!("commands a cycle, {}", one.name), commands, most)
     });
     gates.chain(family).collect()
 }
 
-/// What is wrong if this is more than is allowed.
+/// Returns what is wrong if this is more than is allowed.
 fn gate(what: &str, value: Option<f64>, most: f64) -> Option<String> {
     match value {
         Some(value) if value <= most => None,
@@ -166,7 +166,7 @@ fn all(book: &Book) -> Vec<Target> {
         least(crowd, figure::SERVER_CPU),
     );
     let commands = book.spread(alone, OURS, figure::COMMANDS);
-    // Counted between two looks at the server: a stray one does not make a third.
+    // Counted between two readings of the server's gauges, so one stray command does not look like a third one in every cycle.
     add(
         "commands an uncontended cycle",
         AtMost(2.0),
@@ -281,7 +281,7 @@ fn all(book: &Book) -> Vec<Target> {
     targets
 }
 
-/// Ours over another's.
+/// Returns distlock's figure over another's.
 fn ratio(book: &Book, at: Place<'_>, figure: &str, other: Option<&str>) -> Option<Spread> {
     let other = other?;
     if of(Side::Redisson).contains(&other) {
@@ -290,12 +290,12 @@ fn ratio(book: &Book, at: Place<'_>, figure: &str, other: Option<&str>) -> Optio
     book.ratio(at, figure, OURS, other)
 }
 
-/// Who of them has most of it here.
+/// Returns which of them has the greatest figure here.
 fn best<'a>(book: &Book, at: Place<'_>, figure: &str, of: &[&'a str]) -> Option<&'a str> {
     ranked(book, at, figure, of).pop()
 }
 
-/// Who of them has least of it here.
+/// Returns which of them has the least figure here.
 fn least<'a>(book: &Book, at: Place<'_>, figure: &str, of: &[&'a str]) -> Option<&'a str> {
     ranked(book, at, figure, of).first().copied()
 }
@@ -314,7 +314,7 @@ fn against(what: &str, other: Option<&str>) -> String {
     format!("{what} ÷ the fastest other ({})", other.unwrap_or("nobody"))
 }
 
-/// The median, and what lay on both sides of it.
+/// Returns the median, with the smallest and greatest value.
 fn spread(value: Spread) -> String {
     let [median, least, most] = [value.median, value.least, value.most].map(short);
     if least == most {
@@ -333,7 +333,7 @@ fn short(value: f64) -> String {
     grouped(value, digits)
 }
 
-/// Those of one side who lock on a server.
+/// Returns the contestants of one side that lock on a server.
 fn of(side: Side) -> Vec<&'static str> {
     let all = roster::on_a_server().filter(|one| one.side == side);
     all.map(|one| one.name).collect()

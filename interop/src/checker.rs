@@ -1,21 +1,22 @@
-//! Reads what everybody logged and finds grants of one lock that overlap, or whose tokens do not grow.
+//! Checks the logs of all workers: finds grants of one lock that overlap, or whose tokens do not grow.
 
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome};
 
-/// Somebody held a lock: from after it was granted until before it was given back.
+/// One grant of a lock to one worker: from after it was granted until before it was released.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Grant {
     pub(crate) name: String,
     pub(crate) who: String,
     pub(crate) from: Stamp,
     pub(crate) to: Stamp,
-    /// Of a fenced lock.
+    /// The token of a grant of a fenced lock.
     pub(crate) token: Option<u64>,
 }
 
 impl Grant {
-    /// As it stands in a log: `name who from to`, nanoseconds of the machine's monotonic clock, and its token if it has one.
+    /// Returns the line of a log for this grant: `name who from to`, nanoseconds of the machine's monotonic clock, and its token if it has
+    /// one.
     pub(crate) fn line(&self) -> String {
         let (from, to) = (self.from.nanos(), self.to.nanos());
         let token = self
@@ -68,8 +69,8 @@ pub(crate) fn read(log: &str) -> Outcome<Vec<Grant>> {
         .collect()
 }
 
-/// Every grant that began while another of the same lock had not ended, with the one that ended last
-/// of those that began before it. One that begins in the nanosecond the other ends does not overlap.
+/// Returns every grant that began while another of the same lock had not ended, with the one that ended last of those that began before it.
+/// A grant that begins in the nanosecond in which the other ends does not overlap.
 pub(crate) fn overlaps(mut grants: Vec<Grant>) -> Vec<Overlap> {
     grants.sort_by(|a, b| (&a.name, a.from, a.to).cmp(&(&b.name, b.from, b.to)));
     let mut found = Vec::new();
@@ -92,8 +93,8 @@ pub(crate) fn overlaps(mut grants: Vec<Grant>) -> Vec<Overlap> {
     found
 }
 
-/// Every grant that has no greater token than the last grant of the same lock that has one, in the order in which they
-/// began. For grants that do not overlap.
+/// Returns every grant that has no greater token than the last grant of the same lock that has one, in the order in which they began. It
+/// expects grants that do not overlap.
 pub(crate) fn setbacks(mut grants: Vec<Grant>) -> Vec<Setback> {
     grants.retain(|grant| grant.token.is_some());
     grants.sort_by(|a, b| (&a.name, a.from).cmp(&(&b.name, b.from)));

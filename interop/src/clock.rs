@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A moment of the machine's monotonic clock, in nanoseconds.
+/// A point in time of the machine's monotonic clock, in nanoseconds.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Stamp(i64);
 
@@ -22,7 +22,7 @@ impl Stamp {
         self.0
     }
 
-    /// Zero if that is yet to come.
+    /// Returns the time since `earlier`; zero if `earlier` is in the future.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }
@@ -36,7 +36,7 @@ impl std::ops::Add<Duration> for Stamp {
     }
 }
 
-/// When a call was made and when it returned.
+/// The times at which a call was made and at which it returned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) from: Stamp,

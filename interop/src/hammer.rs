@@ -1,4 +1,4 @@
-//! Everybody at once: three processes of ours and those of others add to the same counters under the same locks.
+//! The hammer: three processes of ours and those of the other libraries add to the same counters under the same locks, all at once.
 
 pub(crate) mod counting;
 mod doomed;
@@ -26,7 +26,7 @@ use crate::stage::Fleet;
 use crate::support::{RedisServer, SeededRng};
 use crate::worker::{MOMENT, Manner, Tally, Work};
 
-/// First without locks, which has to go wrong; then with them.
+/// Plays a round without locks, which has to go wrong, and then with them.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut random = SeededRng::from_env_or(20_201_013);
     let mut time = time(fleet);
@@ -52,7 +52,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     Ok(format!("{report}; without locks {control}"))
 }
 
-/// A longer time, in which each may have its turn on a busy machine, too. Fails when that is too long.
+/// Returns a longer time, in which each worker may have its turn on a busy machine, too. Fails when that is too long.
 fn longer(time: Duration, why: impl FnOnce() -> String) -> Outcome<Duration> {
     if time < LONGEST {
         return Ok(time * 2);
@@ -60,7 +60,7 @@ fn longer(time: Duration, why: impl FnOnce() -> String) -> Outcome<Duration> {
     Err(Failure::new(why()))
 }
 
-/// No two held one lock, and no update was lost.
+/// Checks that no two workers held one lock at the same time, and that no update was lost.
 fn is_right(fleet: &Fleet, report: &Report) -> Outcome {
     if let Some(Overlap { first, second }) = report.overlaps.first() {
         let (first, second) = (first.line(), second.line());
@@ -89,7 +89,7 @@ fn is_right(fleet: &Fleet, report: &Report) -> Outcome {
     Ok(())
 }
 
-/// With so many others to play with, each gets its share of the time.
+/// Returns how long a round takes: the more kinds of locks are played, the less time each of them has.
 fn time(fleet: &Fleet) -> Duration {
     let time = fleet.world.pace.hammer;
     match fleet.shared {
@@ -102,13 +102,13 @@ fn time(fleet: &Fleet) -> Duration {
         | Shared::ReadWrite
         | Shared::Semaphore => time.mul_f64(0.5),
         Shared::Simple => time.mul_f64(0.3).max(Duration::from_secs(1)),
-        // Where most servers are needed, it takes longer until each has had its turn.
+        // A lock on a majority of servers takes longer until each worker has had its turn.
         Shared::Quorum | Shared::SimpleQuorum => time.mul_f64(0.3).max(Duration::from_secs(2)),
     }
 }
 
-/// A Java thread may sleep at a read/write lock that is free (`rw-asleep`), when nobody is left to wake it: for two leases, where
-/// the writer before it had entered twice.
+/// Returns how long the last holds may take. A Java thread may sleep at a read/write lock that is free (`rw-asleep`), when no other thread
+/// is left to wake it: for two leases, where the writer before it had entered twice.
 fn overtime(shared: Shared) -> Duration {
     match shared {
         Shared::ReadWrite => OVERTIME * 3,
@@ -116,7 +116,7 @@ fn overtime(shared: Shared) -> Duration {
     }
 }
 
-/// Where all ask again and again, and most servers are needed, a few are a crowd.
+/// Returns how many tasks a process has. Where all waiters retry and a majority of servers is needed, a few are a crowd.
 const fn tasks(shared: Shared) -> u64 {
     match shared {
         Shared::Quorum | Shared::SimpleQuorum => 4,
@@ -124,15 +124,15 @@ const fn tasks(shared: Shared) -> u64 {
     }
 }
 
-/// What a round came to.
+/// The result of a round.
 struct Report {
     /// The sum of the counters.
     counted: u64,
-    /// Grants by worker and lock.
+    /// The number of grants by worker and lock.
     by_worker: BTreeMap<String, BTreeMap<String, u64>>,
     refused: u64,
     overlaps: Vec<Overlap>,
-    /// How many grants have a token.
+    /// The number of grants that have a token.
     tokens: u64,
     setbacks: Vec<Setback>,
 }
@@ -186,10 +186,10 @@ async fn round(
     Ok(report)
 }
 
-/// What each worker logged.
+/// The log of each worker.
 type Logs = BTreeMap<String, Vec<Grant>>;
 
-/// Lets everybody work at once.
+/// Lets all workers run at once.
 async fn work(
     fleet: &Fleet,
     manner: Manner,
@@ -200,7 +200,7 @@ async fn work(
     at_work(fleet, manner, time, random).await
 }
 
-/// Before anybody works: it takes them a second each.
+/// Connects all peers before the work begins: connecting takes each of them a second.
 async fn connect_all(fleet: &Fleet) -> Outcome {
     for (number, peer) in fleet.peers.iter().enumerate() {
         connect(fleet.servers(), peer)
@@ -210,7 +210,7 @@ async fn connect_all(fleet: &Fleet) -> Outcome {
     Ok(())
 }
 
-/// The same of those who are connected, who leave then.
+/// Lets all workers run, where the peers are connected already; the peers disconnect at the end.
 async fn at_work(
     fleet: &Fleet,
     manner: Manner,
@@ -240,7 +240,7 @@ async fn at_work(
     }
     for number in 0..PROCESSES {
         let mut work = order(format!("we-{number}"));
-        // One of us without scripts, where it is about to hold the lock of those who know no others.
+        // The first process of ours works without scripts, where it shares the simple lock of the other libraries.
         if fleet.shared == Shared::Simple && number == 0 {
             work.urls[0] += "?scripts=off";
         }
@@ -278,7 +278,7 @@ async fn named<T>(who: String, work: impl Future<Output = Outcome<T>>) -> Outcom
     Ok((who, work.await?))
 }
 
-/// Whose waiter hangs, and for what: what is held then, by whom, and who listens.
+/// Describes which worker's waiter hangs, and for what: what is held then, by which owner, and which clients are subscribed.
 fn hangs(missing: &BTreeSet<String>, server: &RedisServer) -> Failure {
     let mut what = format!("a waiter hangs: {missing:?} have not come back");
     for key in server.keys() {
@@ -306,7 +306,7 @@ async fn their_worker(peer: Arc<Peer>, work: Work) -> Outcome<Tally> {
     Tally::from_json(&peer.ask(order).await?)
 }
 
-/// Another process of this program.
+/// Starts another process of this program as a worker.
 async fn our_worker(work: Work) -> Outcome<Tally> {
     let output = Command::new(std::env::current_exe()?)
         .arg("worker")
@@ -325,7 +325,7 @@ async fn our_worker(work: Work) -> Outcome<Tally> {
     Tally::from_json(&serde_json::from_str(&said)?)
 }
 
-/// Adds the counters up, and removes them.
+/// Returns the sum of the counters, and removes them.
 fn count(server: &RedisServer, what: &str) -> Outcome<u64> {
     let mut counted = 0;
     for name in NAMES {
@@ -373,7 +373,7 @@ const NAMES: [&str; 3] = ["hammer-1", "hammer-2", "hammer-3"];
 const PROCESSES: u32 = 3;
 const CLIENT: &str = "hammer";
 const CONTROL: Duration = Duration::from_secs(2);
-/// When somebody is idle for so long, it is not the machine's fault.
+/// If a worker is idle for this long, the machine is not the cause.
 const LONGEST: Duration = Duration::from_secs(40);
-/// Far longer than the last holds take on a busy machine; only one that hangs waits for it.
+/// Upper bound for the last holds on a busy machine; only a worker that hangs waits this long.
 const OVERTIME: Duration = Duration::from_secs(180);

@@ -1,4 +1,4 @@
-//! The lock libraries on the other side, and how a peer with each is started.
+//! The lock libraries on the other side, and how a peer with each of them is started.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use tokio::process::Command;
 
 use crate::failure::{Failure, Outcome};
 
-/// A library that others lock with.
+/// A lock library of the other side.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Library {
     RedisPy,
@@ -15,7 +15,7 @@ pub(crate) enum Library {
     Redsync,
 }
 
-/// Which lock two sides share.
+/// The lock that two sides share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Shared {
     /// `Client::counting_semaphore`, Redisson's `RSemaphore`.
@@ -36,13 +36,13 @@ pub(crate) enum Shared {
     ReadWrite,
     /// `Client::semaphore`, Redisson's `RPermitExpirableSemaphore`.
     Semaphore,
-    /// `Client::simple_lock`, that of the others.
+    /// `Client::simple_lock`, the lock of the other libraries.
     Simple,
-    /// `QuorumLock` of simple locks, that of redsync and redlock with several servers.
+    /// `QuorumLock` of simple locks: the lock of redsync and redlock with several servers.
     SimpleQuorum,
 }
 
-/// A version of a library, and where its peer was built.
+/// A version of a library, and the folder in which its peer was built.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Build {
     pub(crate) library: Library,
@@ -51,7 +51,7 @@ pub(crate) struct Build {
 }
 
 impl Library {
-    /// As its own documentation spells it.
+    /// Returns the library's name as its own documentation spells it.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::RedisPy => "redis-py",
@@ -77,7 +77,7 @@ impl Shared {
         Self::SimpleQuorum,
     ];
 
-    /// The one with this word.
+    /// Returns the library with this name on the command line.
     pub(crate) fn named(word: &str) -> Outcome<Self> {
         let named = Self::ALL.into_iter().find(|one| one.word() == word);
         named.ok_or_else(|| Failure::new(format!("there is no lock `{word}`")))
@@ -99,7 +99,7 @@ impl Shared {
         }
     }
 
-    /// What the table says when it is the other side that holds.
+    /// Returns the direction for the table when the other side is the holder.
     pub(crate) const fn they_hold(self) -> &'static str {
         match self {
             Self::Counting
@@ -115,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// What it says when it is us.
+    /// Returns the direction for the table when our side is the holder.
     pub(crate) const fn we_hold(self) -> &'static str {
         match self {
             Self::Latch => "we count",
@@ -132,7 +132,7 @@ impl Shared {
         }
     }
 
-    /// What the peers are told.
+    /// Returns the word that names this lock to the peers.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Counting => "counting",
@@ -151,7 +151,7 @@ impl Shared {
 }
 
 impl Build {
-    /// Redisson in this version.
+    /// Returns the build of Redisson in this version.
     pub(crate) fn redisson(peers: &Path, version: &str) -> Self {
         Self {
             library: Library::Redisson,
@@ -160,7 +160,7 @@ impl Build {
         }
     }
 
-    /// Those who share the simple lock, each in the version that its own file of dependencies pins.
+    /// Returns the libraries that share the simple lock, each in the version that its own file of dependencies pins.
     pub(crate) fn of_simple_locks(peers: &Path) -> [Self; 3] {
         [
             (Library::RedisPy, REDIS_PY, "redis=="),
@@ -174,7 +174,7 @@ impl Build {
         })
     }
 
-    /// Whether it has a lock like this.
+    /// Reports whether this version has a lock like this.
     pub(crate) fn has(&self, shared: Shared) -> bool {
         match (self.library, shared) {
             (Library::Redisson, Shared::Fenced) => self.release() >= FIRST_FENCED,
@@ -196,38 +196,38 @@ impl Build {
         }
     }
 
-    /// Whether it can take several permits of a semaphore at once.
+    /// Reports whether this version can acquire several permits of a semaphore at once.
     pub(crate) fn takes_several_permits(&self) -> bool {
         self.release() >= FIRST_SEVERAL
     }
 
-    /// Whether the ids of its permits stand in the store as ours do: 16 bytes, not 32 letters.
+    /// Reports whether the ids of its permits are stored in the format of ours: 16 bytes, not 32 letters.
     pub(crate) fn has_short_permit_ids(&self) -> bool {
         self.release() >= FIRST_SHORT
     }
 
-    /// Whether it tells those who wait for a semaphore that only counts of permits that are added.
+    /// Reports whether it notifies the waiters of a counting semaphore of permits that are added.
     pub(crate) fn tells_of_added_permits(&self) -> bool {
         self.release() >= FIRST_TOLD
     }
 
-    /// The first two numbers of its version.
+    /// Returns the first two numbers of its version.
     pub(crate) fn release(&self) -> [u32; 2] {
         let mut numbers = self.version.split('.').map(|number| number.parse());
         [(); 2].map(|()| numbers.next().and_then(Result::ok).unwrap_or(0))
     }
 
-    /// `Redisson 4.7.0`.
+    /// Returns the title, such as `Redisson 4.7.0`.
     pub(crate) fn title(&self) -> String {
         format!("{} {}", self.library.title(), self.version)
     }
 
-    /// The same in one word, for files and logs.
+    /// Returns the title in one word, for files and logs.
     pub(crate) fn word(&self) -> String {
         format!("{}-{}", self.library.title(), self.version)
     }
 
-    /// Something that is there if the peer was built.
+    /// Returns a file that exists if the peer was built.
     pub(crate) fn program(&self) -> PathBuf {
         self.folder.join(match self.library {
             Library::RedisPy => "peer.py",
@@ -237,7 +237,7 @@ impl Build {
         })
     }
 
-    /// Starts the peer.
+    /// Returns the command that starts the peer.
     pub(crate) fn command(&self) -> Command {
         let mut command;
         match self.library {
@@ -249,7 +249,7 @@ impl Build {
                 let (classes, libraries) = (self.folder.join("classes"), self.folder.join("lib/*"));
                 command = Command::new("java");
                 command
-                    // Small, and quick to start: dozens of threads, but little to do.
+                    // A small JVM that is quick to start: it has dozens of threads, but little to do.
                     .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
                     .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
                     .arg("-cp")
@@ -266,7 +266,7 @@ impl Build {
     }
 }
 
-/// The version that stands behind these words.
+/// Returns the version that follows these words.
 fn pinned<'a>(pins: &'a str, before: &str) -> &'a str {
     let (_, rest) = pins.split_once(before).expect("the library is pinned");
     let end = rest.find(|letter: char| letter == '"' || letter.is_whitespace());
@@ -276,7 +276,7 @@ fn pinned<'a>(pins: &'a str, before: &str) -> &'a str {
 /// The first Redisson with `RFencedLock`.
 const FIRST_FENCED: [u32; 2] = [3, 19];
 
-/// The first with permits of 16 bytes; and, a minor version too late, the first that takes several: 3.23.4.
+/// The first with permits of 16 bytes; and, a minor version too late, the first that acquires several: 3.23.4.
 const FIRST_SHORT: [u32; 2] = [3, 17];
 const FIRST_SEVERAL: [u32; 2] = [3, 24];
 
@@ -304,7 +304,7 @@ mod tests {
             let has = Shared::ALL.into_iter().filter(|shared| build.has(*shared));
             let has: Vec<Shared> = has.collect();
             let simple = [Shared::Simple, Shared::SimpleQuorum];
-            // redis-py knows one server.
+            // redis-py supports only one server.
             let count = if build.library == Library::RedisPy {
                 1
             } else {

@@ -1,14 +1,14 @@
-//! The real Redisson, redis-py, redsync and redlock on the other side of our locks.
+//! Plays the real Redisson, redis-py, redsync and redlock on the other side of our locks.
 //!
 //! ```sh
-//! scripts/interop                         # everything, against everybody; builds what it needs
-//! scripts/interop --quick wake turns      # some of it, in less time
+//! scripts/interop                         # all scenarios and libraries; builds what it needs
+//! scripts/interop --quick wake turns      # some scenarios, in less time
 //! ```
 //!
 //! A [`scenario`](scenarios) is written once for two [parties](party) and played both ways round:
-//! a thread in a JVM ([`peer`]) against a task of ours; those of the [simple lock](simple), a client of another library
-//! against one of ours. The [`hammer`] lets whole processes of both sides loose on the same counters, and the [`checker`]
-//! reads what they logged.
+//! a thread in a JVM ([`peer`]) against a task of ours; in the scenarios of the [simple lock](simple), a client of another library
+//! against one of ours. The [`hammer`] lets whole processes of both sides work on the same counters, and the [`checker`]
+//! reads their logs.
 #![allow(
     clippy::print_stdout,
     reason = "a program whose results are for people to read"
@@ -118,14 +118,14 @@ fn list() -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A process of the hammer.
+/// Runs this process as a worker of the hammer.
 async fn work_alone(work: Work) -> Outcome<ExitCode> {
     let tally = worker::work(work, Arc::new(AtomicBool::new(false))).await?;
     println!("{}", tally.to_json());
     Ok(ExitCode::SUCCESS)
 }
 
-/// A process that holds a lock until it is killed, or until its stdin ends: then it kills itself.
+/// Holds a lock until this process is killed, or until its stdin ends: then it kills itself.
 async fn hold(url: &str, kind: Kind, name: &str, lease: std::time::Duration) -> Outcome<ExitCode> {
     let client = Client::connect(url).await?;
     let lease = Lease::KeepAlive(lease);
@@ -145,7 +145,7 @@ async fn hold(url: &str, kind: Kind, name: &str, lease: std::time::Duration) -> 
     }
 }
 
-/// The same on most of several servers.
+/// Holds a lock on a majority of several servers, as `hold` does on one.
 async fn hold_most(
     shared: Shared,
     name: &str,
@@ -159,7 +159,7 @@ async fn hold_most(
     let guard = loop {
         match lock.acquire().await {
             Ok(guard) => break guard,
-            // Each has but a twentieth of a lease to answer.
+            // Each server has only a twentieth of a lease to reply.
             Err(error) if error.is_transient() && tries < 20 => tries += 1,
             Err(error) => return Err(error.into()),
         }

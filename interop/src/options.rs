@@ -1,4 +1,4 @@
-//! What was asked for on the command line.
+//! The command line of this program.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use crate::table::Times;
 use crate::worker::Work;
 use crate::world::Pace;
 
-/// What this process is to do.
+/// The task of this process.
 pub(crate) enum Order {
-    /// `hold URL KIND NAME MILLIS`: take a lock and keep it.
+    /// `hold URL KIND NAME MILLIS`: acquire a lock and keep it.
     Hold {
         url: String,
         kind: Kind,
         name: String,
         lease: Duration,
     },
-    /// `hold-most LOCK NAME MILLIS URL…`: take a lock on most of these servers and keep it.
+    /// `hold-most LOCK NAME MILLIS URL…`: acquire a lock on a majority of these servers and keep it.
     HoldMost {
         shared: Shared,
         name: String,
         lease: Duration,
         urls: Vec<String>,
     },
-    /// `list`: say what there is to play.
+    /// `list`: print the names of the scenarios.
     List,
     /// `run --peers FOLDER --version VERSION… [--quick] [--hammer SECONDS] [--table] [SCENARIO…]`.
     Run(Options),
-    /// `worker ORDER`: a process of the hammer.
+    /// `worker ORDER`: run as a process of the hammer.
     Worker(Work),
 }
 
-/// How to play.
+/// The options of a run.
 pub(crate) struct Options {
     pub(crate) builds: Vec<Build>,
     pub(crate) logs: PathBuf,

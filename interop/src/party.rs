@@ -1,4 +1,4 @@
-//! One side of a lock: a thread in Java or a task of ours, with the same words for both.
+//! A party is one side of a lock: a thread in Java or a task of ours, with the same operations for both.
 //!
 //! A scenario is written once for two parties and played both ways round.
 
@@ -21,29 +21,29 @@ pub(crate) use ours::{OurTask, nothing_to_hold};
 pub(crate) use read_write::Sides;
 pub(crate) use transaction::{End, transaction_lock};
 
-/// Somebody who locks.
+/// One side of a lock.
 pub(crate) enum Party {
     Java(JavaThread),
     Ours(OurTask),
 }
 
-/// Which of Redisson's locks it is about.
+/// The kind of Redisson's lock that a scenario is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
-    /// Permits that are nobody's: there is nothing to hold.
+    /// A counting semaphore; its permits have no owners, so there is nothing to hold.
     Counting,
     Fair,
     Fenced,
-    /// Nothing to hold here, either.
+    /// A latch; there is nothing to hold here, either.
     Latch,
-    /// Several plain ones at once, `a+b`.
+    /// Several plain locks at once, `a+b`.
     Multi,
-    /// A semaphore's permit.
+    /// A permit of a semaphore.
     Permit,
     Plain,
     /// The reader's side of a read/write lock.
     Read,
-    /// The writer's.
+    /// The writer's side of a read/write lock.
     Write,
 }
 
@@ -61,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// What the peers are told.
+    /// Returns the word that names this kind to the peers.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Counting
@@ -77,20 +77,20 @@ impl Kind {
     }
 }
 
-/// How long a lock is taken for.
+/// The lease with which a lock is acquired.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Term {
-    /// Ends by itself.
+    /// A lease that expires by itself.
     Fixed(Duration),
-    /// Renewed while it is held: by Redisson's watchdog, by our keep-alive.
+    /// A lease that is renewed while the lock is held: by Redisson's watchdog, by our keep-alive.
     Kept,
 }
 
-/// What an unlock came to.
+/// The result of an unlock.
 #[derive(Debug)]
 pub(crate) enum Unlocked {
     Done(Span),
-    /// It was not the caller's to unlock: an `IllegalMonitorStateException` in Java, `Error::Lost` here.
+    /// The lock was not the caller's to unlock: an `IllegalMonitorStateException` in Java, `Error::Lost` here.
     Refused(String),
 }
 
@@ -111,7 +111,7 @@ impl Unlocked {
 }
 
 impl Party {
-    /// The same one, who takes locks of this kind.
+    /// Returns the same party, which acquires locks of this kind.
     pub(crate) fn side(&self, kind: Kind) -> Self {
         match self {
             Self::Java(thread) => Self::Java(thread.side(kind)),
@@ -119,7 +119,7 @@ impl Party {
         }
     }
 
-    /// Another one of the same client.
+    /// Returns another party with the same client.
     pub(crate) async fn sibling(&self) -> Outcome<Self> {
         Ok(match self {
             Self::Java(thread) => Self::Java(thread.sibling().await?),
@@ -127,7 +127,7 @@ impl Party {
         })
     }
 
-    /// What the table calls it.
+    /// Returns the name that the table shows.
     pub(crate) fn title(&self) -> String {
         match self {
             Self::Java(thread) => format!("Java ({})", thread.peer().build().version),
@@ -135,7 +135,7 @@ impl Party {
         }
     }
 
-    /// Waits for the lock without end.
+    /// Waits for the lock without a timeout.
     pub(crate) async fn lock(&mut self, name: &str, term: Term) -> Outcome<Span> {
         match self {
             Self::Java(thread) => thread.lock(name, term).await,
@@ -143,7 +143,7 @@ impl Party {
         }
     }
 
-    /// Waits for at most `wait`; zero asks once.
+    /// Waits for the lock for at most `wait`; with a `wait` of zero it sends one request.
     pub(crate) async fn try_lock(
         &mut self,
         name: &str,
@@ -163,7 +163,7 @@ impl Party {
         }
     }
 
-    /// Takes the lock from whoever holds it; says whether anyone did.
+    /// Releases the lock whatever party holds it; reports whether it was held.
     pub(crate) async fn force_unlock(&self, name: &str) -> Outcome<bool> {
         match self {
             Self::Java(thread) => thread.ask_bool("force_unlock", name).await,
@@ -178,7 +178,7 @@ impl Party {
         }
     }
 
-    /// How long the lock stays taken if nobody renews it, as this side sees it.
+    /// Returns how long the lock stays held if it is not renewed, as this side sees it.
     pub(crate) async fn ttl(&self, name: &str) -> Outcome<Option<Duration>> {
         match self {
             Self::Java(thread) => thread.ttl(name).await,
@@ -189,7 +189,7 @@ impl Party {
         }
     }
 
-    /// How often this party itself holds the lock.
+    /// Returns how often this party itself holds the lock.
     pub(crate) async fn hold_count(&self, name: &str) -> Outcome<u64> {
         match self {
             Self::Java(thread) => thread.hold_count(name).await,
@@ -197,7 +197,7 @@ impl Party {
         }
     }
 
-    /// Whether this party itself holds the lock, by its own account.
+    /// Reports whether this party itself holds the lock, by its own account.
     pub(crate) async fn is_held(&self, name: &str) -> Outcome<bool> {
         match self {
             Self::Java(thread) => thread.ask_bool("is_mine", name).await,
@@ -205,7 +205,7 @@ impl Party {
         }
     }
 
-    /// Everybody who holds the lock and how often, as this side sees it.
+    /// Returns every holder of the lock and its hold count, as this side sees it.
     pub(crate) async fn holders(&self, name: &str) -> Outcome<BTreeMap<String, u64>> {
         match self {
             Self::Java(thread) => thread.holders(name).await,
@@ -213,7 +213,7 @@ impl Party {
         }
     }
 
-    /// What stands in the store while this party holds the lock.
+    /// Returns the owner id that is in the store while this party holds the lock.
     pub(crate) fn owner(&self, name: &str) -> Outcome<String> {
         match self {
             Self::Java(thread) => Ok(thread.owner().to_owned()),
@@ -221,7 +221,7 @@ impl Party {
         }
     }
 
-    /// The token of the fenced lock that this party holds: that of its last way in.
+    /// Returns the token of the fenced lock that this party holds: that of its last acquire.
     pub(crate) async fn token(&self, name: &str) -> Outcome<u64> {
         match self {
             Self::Java(thread) => thread.token(name).await,
@@ -229,8 +229,8 @@ impl Party {
         }
     }
 
-    /// How long before the end of a lease this side may give it back by itself: a guard of ours is lost
-    /// while the store's lease has an allowance for drifting clocks left, 1 % and 2 ms.
+    /// Returns how long before the end of a lease this side may release the lock by itself: a guard of ours is lost while the store's lease
+    /// has an allowance for drifting clocks left, 1 % and 2 ms.
     pub(crate) fn gives_up_early(&self, lease: Duration) -> Duration {
         match self {
             Self::Java(_) => Duration::ZERO,
@@ -238,14 +238,14 @@ impl Party {
         }
     }
 
-    /// Asks once and must be told that somebody else has it.
+    /// Tries to acquire the lock once and must be told that another party holds it.
     pub(crate) async fn is_kept_out(&mut self, name: &str) -> Outcome {
         let (granted, _) = self.try_lock(name, Duration::ZERO, Term::Kept).await?;
         ensure!(!granted, "{} got `{name}` while it is held", self.title());
         Ok(())
     }
 
-    /// Takes the lock and gives it back: it must be free.
+    /// Acquires the lock and releases it: it must be free.
     pub(crate) async fn finds_it_free(&mut self, name: &str) -> Outcome {
         let (granted, _) = self.try_lock(name, Duration::ZERO, Term::Kept).await?;
         ensure!(
@@ -257,8 +257,8 @@ impl Party {
         Ok(())
     }
 
-    /// The same where somebody has just given up waiting: one of ours says so at once, and what the store knows of its wait is
-    /// taken back in the background. Nobody is that patient with what was left there: it would last for longer.
+    /// Acquires and releases a lock where a waiter has just given up: a waiter of ours returns at once, and its entry in the store is
+    /// removed in the background, so the lock is free soon.
     pub(crate) async fn soon_finds_it_free(&mut self, name: &str) -> Outcome {
         let (granted, _) = self.try_lock(name, A_MOMENT, Term::Kept).await?;
         ensure!(
@@ -270,7 +270,7 @@ impl Party {
         Ok(())
     }
 
-    /// Ends its connections; what it still holds is given back or left to its lease.
+    /// Closes its connections; locks that it still holds are released or left to their leases.
     pub(crate) async fn close(&mut self) -> Outcome {
         match self {
             Self::Java(thread) => thread.close().await,
@@ -279,6 +279,6 @@ impl Party {
     }
 }
 
-/// Longer than it takes to say that one waits no longer. A writer of ours is believed to wait for six seconds, and who stands in
-/// a fair lock's line for ten.
+/// Upper bound for removing a waiter that gave up. A writer of ours counts as waiting for six seconds, and a waiter in the queue of a fair
+/// lock for ten.
 const A_MOMENT: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Drives a process with another lock library in it: commands to its stdin, answers from its stdout.
+//! Drives a process with another lock library in it: commands go to its stdin, replies come from its stdout.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -25,18 +25,18 @@ pub(crate) struct Peer {
     waiting: Arc<Waiting>,
     next_id: AtomicU64,
     log: PathBuf,
-    /// Killed when dropped, and so with the peer.
+    /// The process, killed when it is dropped, and so with the peer.
     child: Mutex<Child>,
 }
 
-/// What came back: a value or an exception, and when the command ran.
+/// A reply: a value or an exception, and when the command ran.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) result: Result<Value, Raised>,
     pub(crate) span: Span,
 }
 
-/// An exception or an error over there.
+/// An exception or an error in the peer.
 #[derive(Debug)]
 pub(crate) struct Raised {
     pub(crate) class: String,
@@ -44,7 +44,7 @@ pub(crate) struct Raised {
 }
 
 impl Answer {
-    /// The value; an exception is a failure.
+    /// Returns the value; an exception is a failure.
     pub(crate) fn value(self) -> Outcome<Value> {
         self.result.map_err(Failure::from)
     }
@@ -58,11 +58,11 @@ impl std::fmt::Display for Raised {
     }
 }
 
-/// The calls that have not been answered; `None` once nobody will answer any more.
+/// The calls that have no reply yet; `None` once none can come any more.
 type Waiting = Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>;
 
 impl Peer {
-    /// Starts a process, and makes sure that its clock is ours.
+    /// Starts a process, and checks that its clock is ours.
     pub(crate) async fn start(build: &Build, logs: &Path) -> Outcome<Arc<Self>> {
         static STARTED: AtomicU64 = AtomicU64::new(1);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Peer {
 
         let (commands, orders) = mpsc::unbounded_channel();
         let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        // Both end with the process they talk to.
+        // Both tasks end with the process they talk to.
         tokio::spawn(write(stdin, orders));
         tokio::spawn(read(BufReader::new(stdout).lines(), waiting.clone()));
         let peer = Arc::new(Self {
@@ -107,7 +107,7 @@ impl Peer {
         &self.build
     }
 
-    /// Sends a command at once; the future only waits for the answer. `words` is an object.
+    /// Sends a command at once; the future only waits for the reply. `words` is an object.
     pub(crate) fn call(
         self: &Arc<Self>,
         mut words: Value,
@@ -118,18 +118,18 @@ impl Peer {
         if let Some(waiting) = self.waiting().as_mut() {
             waiting.insert(id, answer);
         }
-        // If it is dead, nobody waits in the map either, and the answer is that.
+        // If the process is dead, no call can wait in the map either, and the reply says so.
         let _ = self.commands.send(words.to_string());
         let peer = self.clone();
         async move { answered.await.map_err(|_| peer.obituary(&words)) }
     }
 
-    /// The value of a command that is expected to work.
+    /// Returns the value of a command that is expected to succeed.
     pub(crate) async fn ask(self: &Arc<Self>, words: Value) -> Outcome<Value> {
         self.call(words).await?.value()
     }
 
-    /// Makes the process die at once, as `kill -9` would, and waits until it has. Says when it was told.
+    /// Makes the process die at once, as `kill -9` would, and waits until it has. Returns when the command was sent.
     pub(crate) async fn halt(self: &Arc<Self>) -> Outcome<Stamp> {
         let told = Stamp::now();
         let answer = self.call(json!({"cmd": "halt"})).await;
@@ -137,7 +137,7 @@ impl Peer {
         Ok(told)
     }
 
-    /// Kills it with `kill -9`, and waits until it is dead. Says when.
+    /// Kills it with `kill -9`, and waits until it is dead. Returns when.
     pub(crate) async fn kill_hard(self: &Arc<Self>) -> Outcome<Stamp> {
         let now = Stamp::now();
         self.kill();
@@ -149,19 +149,19 @@ impl Peer {
     /// Kills it, for when it cannot be trusted any more.
     pub(crate) fn kill(&self) {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        // It only fails for a child that is already gone.
+        // Killing fails only for a child that is already gone.
         let _ = child.start_kill();
     }
 
-    /// The end of what it logged.
+    /// Returns the end of its log.
     pub(crate) fn log_tail(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
-    /// Intervals of both sides are compared, so both must read the same clock: its answer has to lie
-    /// between two readings of ours.
+    /// Checks that both sides read the same clock, since their intervals are compared: the peer's reading has to lie between two readings
+    /// of ours.
     async fn compare_clocks(self: &Arc<Self>) -> Outcome {
         let before = Stamp::now();
         let call = self.call(json!({"cmd": "clock"}));
@@ -177,7 +177,7 @@ impl Peer {
         Ok(())
     }
 
-    /// The table says which version was played, so the peer has to say the same.
+    /// Checks that the peer has the version that the table names.
     async fn check_version(self: &Arc<Self>) -> Outcome {
         if self.build.library == Library::Redisson {
             // Maven has put exactly that version on its class path.
@@ -196,7 +196,7 @@ impl Peer {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         let state = match child.try_wait() {
             Ok(Some(status)) => format!("is dead ({status})"),
-            // A process that has just closed its stdout may take a moment to be gone.
+            // A process that has just closed its stdout may take a moment to exit.
             Ok(None) | Err(_) => "died or hangs".to_owned(),
         };
         let tail = self.log_tail();
@@ -220,7 +220,7 @@ async fn write(mut stdin: ChildStdin, mut orders: mpsc::UnboundedReceiver<String
             .await
             .is_err()
         {
-            // It is dead; whoever reads its answers says so.
+            // The process is dead; the task that reads its replies reports it.
             return;
         }
     }
@@ -234,11 +234,11 @@ async fn read(mut answers: Lines<BufReader<ChildStdout>>, waiting: Arc<Waiting>)
         };
         let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(waiter) = waiting.as_mut().and_then(|waiting| waiting.remove(&id)) {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = waiter.send(answer);
         }
     }
-    // Dropping the senders tells everyone who still waits.
+    // Dropping the senders wakes every call that still waits.
     *waiting.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 

@@ -1,5 +1,4 @@
-//! Where one lock on most of several servers is played: somebody of another library and one of ours, with the same words
-//! for both.
+//! The stage for one lock on a majority of several servers: a client of another library and one of ours, with the same operations for both.
 
 mod ours;
 mod servers;
@@ -20,7 +19,7 @@ pub(crate) use ours::{Format, OurVoter, clients};
 pub(crate) use servers::{Away, Servers, nothing_is_left};
 pub(crate) use theirs::{TheirVoter, addresses};
 
-/// Who holds the lock, and who wants it.
+/// The side that holds the lock, and the side that wants it.
 pub(crate) struct Stage {
     pub(crate) holder: Side,
     pub(crate) other: Side,
@@ -30,19 +29,19 @@ pub(crate) struct Stage {
     pub(crate) terms: Terms,
 }
 
-/// Somebody who locks.
+/// One side of a lock on a majority.
 pub(crate) enum Side {
     Ours(OurVoter),
     Theirs(TheirVoter),
 }
 
-/// On how many servers, and for how long.
+/// The number of servers, and the leases and timeouts of both sides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) servers: usize,
-    /// Of ours, and Redisson's `lockWatchdogTimeout`. A server has a twentieth of it to answer us.
+    /// Our lease, and Redisson's `lockWatchdogTimeout`. A server has a twentieth of it to reply to us.
     pub(crate) lease: Duration,
-    /// Theirs with a server that does not answer.
+    /// How long the other side waits for a server that does not reply.
     pub(crate) patience: Duration,
 }
 
@@ -75,7 +74,7 @@ impl Stage {
         })
     }
 
-    /// Both go home.
+    /// Closes both sides.
     pub(crate) async fn close(mut self) -> Outcome {
         self.holder.close().await?;
         self.other.close().await
@@ -90,7 +89,7 @@ impl Side {
         }
     }
 
-    /// The ways to hold it until it is given back. What nobody renews has to last for a scenario.
+    /// Returns the leases with which this side holds a lock until it is released. A lease that is not renewed has to last for a scenario.
     pub(crate) fn leases(&self, lease: Duration) -> Vec<Lease> {
         match self {
             Self::Ours(_) => vec![Lease::Kept(lease), Lease::Fixed(lease)],
@@ -101,12 +100,12 @@ impl Side {
         }
     }
 
-    /// The first of them.
+    /// Returns the first of the leases.
     pub(crate) fn lease(&self, lease: Duration) -> Lease {
         self.leases(lease)[0]
     }
 
-    /// Waits for the lock without end.
+    /// Waits for the lock without a timeout.
     pub(crate) async fn lock(&mut self, name: &str, lease: Lease) -> Outcome<Span> {
         match self {
             Self::Ours(voter) => voter.lock(name, lease).await,
@@ -114,7 +113,7 @@ impl Side {
         }
     }
 
-    /// Waits for at most `wait`; zero asks once.
+    /// Waits for the lock for at most `wait`; with a `wait` of zero it sends one request.
     pub(crate) async fn try_lock(
         &mut self,
         name: &str,
@@ -134,12 +133,12 @@ impl Side {
         }
     }
 
-    /// Asks once and must be told that somebody else has it.
+    /// Tries to acquire the lock once and must be told that another side holds it.
     pub(crate) async fn is_kept_out(&mut self, name: &str, lease: Duration) -> Outcome {
         self.is_kept_out_for(name, Duration::ZERO, lease).await
     }
 
-    /// The same for somebody who waits.
+    /// Waits for the lock for at most `wait` and must be told that another side holds it.
     pub(crate) async fn is_kept_out_for(
         &mut self,
         name: &str,
@@ -148,7 +147,7 @@ impl Side {
     ) -> Outcome {
         let lease = Lease::Kept(lease);
         let wait = match self {
-            // It shares its wait among the servers, and each part has to be long enough to subscribe in.
+            // A Redisson client shares its wait among the servers, and each part has to be long enough to subscribe in.
             Self::Theirs(voter) if voter.has_watchdog() => wait * voter.servers(),
             _ => wait,
         };
@@ -158,8 +157,8 @@ impl Side {
         Ok(())
     }
 
-    /// Takes the lock and gives it back: it must be free, or soon be. Whoever was kept out by most servers did not wait for
-    /// what the others say, and what these may have granted is taken back in the background.
+    /// Acquires the lock and releases it: it must be free, or soon be. A client that a majority of servers refused did not wait for the
+    /// replies of the others, and votes that these may have granted are released in the background.
     pub(crate) async fn finds_it_free(&mut self, name: &str, lease: Duration) -> Outcome {
         let kept = Lease::Kept(lease);
         let give_up = Stamp::now() + FREE_WITHIN;
@@ -183,8 +182,8 @@ impl Side {
     }
 }
 
-/// Longer than anybody holds it in a scenario.
+/// Upper bound for a scenario: no side holds the lock for longer.
 const WHOLE_SCENE: Duration = Duration::from_secs(600);
-/// Far longer than a busy machine takes to release what was granted by too few servers.
+/// Upper bound for a busy machine to release the votes that too few servers granted.
 const FREE_WITHIN: Duration = Duration::from_secs(120);
 const A_MOMENT: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Plays every scenario against every peer it is for and both ways round, several at a time.
+//! The runner: plays every scenario against every peer it is for and both ways round, several at a time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,19 +57,19 @@ pub(crate) async fn run(
     table
 }
 
-/// Scenarios that have something in common, by which they are played one after the other.
+/// A group of scenarios that share a need, so that they are played one after the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Queue {
-    /// Crowds keep the processors busy, and each peer has room for one at a time.
+    /// Scenarios with crowds, which keep the processors busy; each peer has room for one at a time.
     Crowds,
-    /// Several servers of which one has the locks.
+    /// Scenarios on several servers of which one has the locks.
     Sites,
-    /// Several servers that share nothing.
+    /// Scenarios on several servers that share nothing.
     Quorum,
     Others,
 }
 
-/// Each lane has a server of its own and empties its first queue, and then helps with the others.
+/// The first queue of each lane. A lane has a server of its own, empties its first queue, and then helps with the others.
 const LANES: [Queue; 7] = [
     Queue::Crowds,
     Queue::Sites,
@@ -80,7 +80,7 @@ const LANES: [Queue; 7] = [
     Queue::Others,
 ];
 
-/// What is still to be played, each with its place in the table.
+/// The jobs still to be played, each with its row number in the table.
 struct Queues([Mutex<VecDeque<Job>>; 4]);
 
 type Job = (usize, &'static Scenario, Part);
@@ -128,7 +128,7 @@ impl Queue {
     }
 }
 
-/// Plays what is in a lane's queues.
+/// Plays the jobs of a lane.
 async fn follow(
     queue: Queue,
     world: Arc<World>,
@@ -137,7 +137,7 @@ async fn follow(
 ) -> Outcome {
     let new_world = || {
         let new = || match queue {
-            // Its peers are for crowds alone.
+            // The peers of this lane are for crowds alone.
             Queue::Crowds => world.apart(),
             Queue::Sites | Queue::Quorum | Queue::Others => world.beside(),
         };
@@ -149,7 +149,7 @@ async fn follow(
         .iter()
         .any(|(_, scenario, _)| has_several(scenario))
     {
-        // So that they are of age when they are needed.
+        // Start the servers now, so that their uptime suffices when they are needed.
         tokio::task::block_in_place(|| {
             here.servers();
         });
@@ -158,7 +158,7 @@ async fn follow(
         let builds = part.builds.clone();
         let mut row = perform(&here, scenario, part).await;
         if let Err(failure) = &row.outcome {
-            // What it has left there, and those who wait, are to disturb no other.
+            // Locks and waiters that the failed scenario has left there must not disturb another scenario.
             let said = here.give_up(&builds).await;
             row.outcome = Err(Failure::new(format!("{failure}{said}")));
             here = new_world();
@@ -167,7 +167,7 @@ async fn follow(
             break;
         }
     }
-    // The other lanes share theirs, which are still needed.
+    // The peers of the other lanes are shared, and still needed.
     match queue {
         Queue::Crowds => here.end().await,
         Queue::Sites | Queue::Quorum | Queue::Others => Ok(()),
@@ -178,7 +178,7 @@ const fn has_several(scenario: &Scenario) -> bool {
     matches!(scenario.play, Play::Quorum(..) | Play::QuorumFleet(_))
 }
 
-/// What the table of a run in which everything passes looks like, without times.
+/// Returns the table of a run in which everything passes, without times.
 #[cfg(test)]
 fn expected(builds: &[Build]) -> Table {
     let mut table = Table::default();
@@ -197,24 +197,24 @@ fn expected(builds: &[Build]) -> Table {
     table
 }
 
-/// What the documentation shows.
+/// The pace that the documentation shows.
 #[cfg(test)]
 const THOROUGH: Pace = Pace {
     quick: false,
     hammer: Duration::from_secs(10),
 };
 
-/// One line of the table: against whom, and which way round.
+/// One play of a scenario: against which builds, and which way round.
 #[derive(Clone)]
 struct Part {
     shared: Shared,
-    /// One process for each.
+    /// The builds, each with one process.
     builds: Vec<Build>,
     direction: Option<Direction>,
 }
 
 impl Part {
-    /// All of one library, so its versions tell them apart.
+    /// Returns the builds for the table. All are of one library, so their versions tell them apart.
     fn against(&self) -> String {
         let mut builds = self.builds.iter().collect::<Vec<_>>();
         builds.dedup();
@@ -252,7 +252,7 @@ fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared, pace: Pace)
     match scenario.play {
         Play::Pair(..) | Play::Crowd(..) | Play::Simple(..) | Play::Quorum(..) => {
             let builds = match scenario.play {
-                // Of several servers it is the newest alone: they take their time.
+                // A scenario on several servers is played with the newest version alone: it takes long.
                 Play::Pair(terms, _) if terms.mode != Mode::Single => &builds[..1],
                 _ => &*builds,
             };
@@ -266,7 +266,7 @@ fn parts_with(builds: &[Build], scenario: &Scenario, shared: Shared, pace: Pace)
             let twice = twice.map(|build| part(&[build.clone(), build.clone()], None));
             let mixed = (builds.len() > 1).then(|| part(&builds, None));
             match mixed {
-                // In a hurry, the one in which all versions are.
+                // A quick run plays only the fleet with all versions.
                 Some(mixed) if pace.quick => vec![mixed],
                 mixed => twice.chain(mixed).collect(),
             }
@@ -302,7 +302,7 @@ async fn play(world: Arc<World>, scenario: &Scenario, part: Part) -> Outcome<Str
             let remark = play(&mut stage).await?;
             let world = stage.world.clone();
             world.forget_tokens()?;
-            // While all are still connected.
+            // The check runs while all clients are still connected.
             world.is_clean().await?;
             stage.close().await?;
             Ok(remark)
@@ -388,8 +388,8 @@ fn limit(world: &World, scenario: &Scenario) -> Duration {
         }
 }
 
-/// Far longer than any scenario takes, and shorter than the [leases](crate::scenarios) that nobody is to see the end of: a waiter
-/// that is not woken fails.
+/// Upper bound for a scenario, and shorter than the [leases](crate::scenarios) that must not expire in one: a waiter that is not woken
+/// fails.
 const LONGEST: Duration = Duration::from_secs(300);
 const HOURS: Duration = Duration::from_secs(3 * 3600);
 
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
     use crate::table::Times;
 
-    /// The peers `scripts/interop` plays with; Redisson's versions in its own words.
+    /// Returns the peers that `scripts/interop` plays with; Redisson's versions come from that script.
     fn builds() -> Vec<Build> {
         let script = include_str!("../../scripts/interop");
         let line = script

@@ -1,4 +1,4 @@
-//! What is played. A new primitive adds its own module, and its lines in the [`list`].
+//! The scenarios. A new primitive adds its own module, and its lines in the [`list`].
 
 mod counting;
 mod deaths;
@@ -34,42 +34,42 @@ use crate::quorum;
 use crate::simple::{self, Scripts};
 use crate::stage::{Fleet, Stage, Terms};
 
-/// Something that two sides of a lock have to do right.
+/// A property that both sides of a lock have to provide.
 pub(crate) struct Scenario {
-    /// What it is called on the command line.
+    /// The name on the command line.
     pub(crate) name: &'static str,
-    /// What it shows, for the table.
+    /// The description for the table.
     pub(crate) shows: &'static str,
     pub(crate) play: Play,
 }
 
-/// Who takes part.
+/// How a scenario is played, and the parties that take part.
 pub(crate) enum Play {
-    /// Java and us, both ways round, with each version that has the lock.
+    /// Java and distlock, both ways round, with each version that has the lock.
     Pair(Terms, for<'a> fn(&'a mut Stage) -> Playing<'a>),
-    /// The same, and one side is a crowd.
+    /// Java and distlock as in `Pair`, where one side is a crowd.
     Crowd(Terms, for<'a> fn(&'a mut Stage) -> Playing<'a>),
-    /// Two JVMs of each version that has the lock and us, and then one of each version and us.
+    /// Two JVMs of each version that has the lock and distlock, and then one of each version and distlock.
     Fleet(Shared, for<'a> fn(&'a mut Fleet) -> Playing<'a>),
-    /// The same, for as long as it takes.
+    /// The same as `Fleet`, without a time limit.
     Long(Shared, for<'a> fn(&'a mut Fleet) -> Playing<'a>),
-    /// All versions and us, once.
+    /// All versions and distlock, once.
     Together(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
-    /// Each of the other libraries and us, both ways round.
+    /// Each of the other libraries and distlock, both ways round.
     Simple(Scripts, for<'a> fn(&'a mut simple::Stage) -> Playing<'a>),
-    /// A process of each of the other libraries and us.
+    /// A process of each of the other libraries and distlock.
     SimpleFleet(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
-    /// Each that has one lock on most of several servers and us, both ways round.
+    /// Each library that has one lock on a majority of several servers and distlock, both ways round.
     Quorum(
         quorum::Terms,
         for<'a> fn(&'a mut quorum::Stage) -> Playing<'a>,
     ),
-    /// A process of each of these and us.
+    /// A process of each of the libraries of `Quorum` and distlock.
     QuorumFleet(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
 }
 
 impl Play {
-    /// Which lock it is about, or which of them.
+    /// Returns the lock or locks that the scenario is about.
     pub(crate) fn shared(&self) -> Vec<Shared> {
         match self {
             Self::Pair(terms, _) | Self::Crowd(terms, _) => vec![terms.kind.shared()],
@@ -81,24 +81,23 @@ impl Play {
     }
 }
 
-/// A scenario being played; what it returns is worth a remark beside the result.
+/// A scenario being played; it returns a remark for the table.
 pub(crate) type Playing<'a> = Pin<Box<dyn Future<Output = Outcome<String>> + Send + 'a>>;
 
-/// A lease nobody in a scenario lives to see the end of: who waits for it, and is not woken, waits for longer than a scenario may
-/// take.
+/// A lease that outlasts every scenario: a waiter for it that is not woken waits for longer than a scenario may take.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// A short wait, but long enough for Redisson to subscribe in: 4.7.0 stays subscribed if its wait ends just
-/// then, until it waits for the same lock again.
+/// A short wait, but long enough for Redisson to subscribe in: 4.7.0 stays subscribed if its wait ends just then, until it waits for the
+/// same lock again.
 const BRIEF: Duration = Duration::from_millis(400);
 
-/// Redis counts whole milliseconds, and on a clock of its own; so does Java while it waits.
+/// The rounding of times: Redis counts whole milliseconds, on a clock of its own; so does Java while it waits.
 const ROUNDING: Duration = Duration::from_millis(5);
 
-/// How soon waiters had what was given back.
+/// How soon waiters acquired a released lock.
 ///
-/// A waiter of ours polls every two seconds or more, whether or not it is told. So each hand-over is repeated until one was faster
-/// than that: where no message arrives, none is.
+/// A waiter of ours polls every two seconds or more, whether or not it is notified. So each hand-over is repeated until one was faster than
+/// that: where no message arrives, none is.
 #[derive(Default)]
 struct Wakes {
     played: u32,
@@ -107,7 +106,7 @@ struct Wakes {
 }
 
 impl Wakes {
-    /// Whether another round is to be played, of so many at least. The first does not count: Java compiles meanwhile.
+    /// Reports whether another round is to be played, of at least `rounds`. The first does not count: Java compiles meanwhile.
     fn another(&self, rounds: u32) -> Outcome<bool> {
         let is_told = self.fastest.is_some_and(|fastest| fastest < POLLED);
         ensure!(
@@ -133,7 +132,7 @@ impl Wakes {
     }
 }
 
-/// Sooner than any waiter of ours polls.
+/// A time in which no waiter of ours polls.
 const POLLED: Duration = Duration::from_secs(1);
 /// How many more rounds a busy machine may need.
 const UNTOLD: u32 = 20;

@@ -1,7 +1,7 @@
-//! Where the simple lock is played: a client of another library and one of ours, with the same words for both.
+//! The stage for the simple lock: a client of another library and one of ours, with the same operations for both.
 //!
-//! The words are fewer than those of a [party](crate::party): these libraries count no re-entry, force nothing, and
-//! renew nothing by themselves.
+//! There are fewer operations than those of a [party](crate::party): these libraries count no re-entry, force nothing, and renew nothing by
+//! themselves.
 
 mod ours;
 mod theirs;
@@ -18,25 +18,25 @@ use crate::world::World;
 pub(crate) use ours::OurClient;
 pub(crate) use theirs::{Seen, TheirClient};
 
-/// Who holds the lock, and who wants it.
+/// The side that holds the lock, and the side that wants it.
 pub(crate) struct Stage {
     pub(crate) holder: Side,
     pub(crate) other: Side,
     pub(crate) world: Arc<World>,
 }
 
-/// Somebody who locks.
+/// One side of a simple lock.
 pub(crate) enum Side {
     Ours(OurClient),
     Theirs(TheirClient),
 }
 
-/// For how long a lock is taken.
+/// The lease with which a lock is acquired.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lease {
-    /// Ends by itself.
+    /// A lease that expires by itself.
     Fixed(Duration),
-    /// Ours is renewed; the others' is a lease like any, for them to extend.
+    /// A lease that our client renews; in the other libraries a lease like any, which the scenario extends.
     Kept(Duration),
 }
 
@@ -68,7 +68,7 @@ impl Stage {
         })
     }
 
-    /// Both go home.
+    /// Closes both sides.
     pub(crate) async fn close(mut self) -> Outcome {
         self.holder.close().await?;
         self.other.close().await
@@ -91,7 +91,7 @@ impl Side {
         }
     }
 
-    /// Waits for the lock without end.
+    /// Waits for the lock without a timeout.
     pub(crate) async fn lock(&mut self, name: &str, lease: Lease) -> Outcome<Span> {
         match self {
             Self::Ours(client) => client.lock(name, lease).await,
@@ -99,7 +99,7 @@ impl Side {
         }
     }
 
-    /// Waits for at most `wait`; zero asks once.
+    /// Waits for the lock for at most `wait`; with a `wait` of zero it sends one request.
     pub(crate) async fn try_lock(
         &mut self,
         name: &str,
@@ -119,7 +119,7 @@ impl Side {
         }
     }
 
-    /// Makes a lease last this long from now; says why not if it is not this side's any more.
+    /// Extends a lease to this long from now; returns the reason if the lock is not this side's any more.
     pub(crate) async fn extend(&self, name: &str, lease: Duration) -> Outcome<Option<String>> {
         match self {
             Self::Ours(client) => client.extend(name, lease).await,
@@ -127,7 +127,7 @@ impl Side {
         }
     }
 
-    /// What stands in the key while this side holds the lock.
+    /// Returns the value of the key while this side holds the lock.
     pub(crate) fn value(&self, name: &str) -> Outcome<String> {
         match self {
             Self::Ours(client) => client.value(name),
@@ -135,7 +135,7 @@ impl Side {
         }
     }
 
-    /// Whether this side holds the lock, by its own account.
+    /// Reports whether this side holds the lock, by its own account.
     pub(crate) async fn is_held(&self, name: &str) -> Outcome<bool> {
         match self {
             Self::Ours(client) => Ok(client.is_held(name)),
@@ -143,8 +143,8 @@ impl Side {
         }
     }
 
-    /// How long before the end of a lease this side may give it back by itself: a guard of ours is lost
-    /// while the store's lease has an allowance for drifting clocks left, 1 % and 2 ms.
+    /// Returns how long before the end of a lease this side may release the lock by itself: a guard of ours is lost while the store's lease
+    /// has an allowance for drifting clocks left, 1 % and 2 ms.
     pub(crate) fn gives_up_early(&self, lease: Duration) -> Duration {
         match self {
             Self::Ours(_) => lease / 100 + Duration::from_millis(2),
@@ -152,14 +152,14 @@ impl Side {
         }
     }
 
-    /// Asks once and must be told that somebody else has it.
+    /// Tries to acquire the lock once and must be told that another side holds it.
     pub(crate) async fn is_kept_out(&mut self, name: &str) -> Outcome {
         let (granted, _) = self.try_lock(name, Duration::ZERO, MINUTES).await?;
         ensure!(!granted, "{} got `{name}` while it is held", self.title());
         Ok(())
     }
 
-    /// Takes the lock and gives it back: it must be free.
+    /// Acquires the lock and releases it: it must be free.
     pub(crate) async fn finds_it_free(&mut self, name: &str) -> Outcome {
         let (granted, _) = self.try_lock(name, Duration::ZERO, MINUTES).await?;
         let who = self.title();
@@ -176,5 +176,5 @@ impl Side {
     }
 }
 
-/// A lease nobody in a scenario lives to see the end of.
+/// A lease that outlasts every scenario.
 pub(crate) const MINUTES: Lease = Lease::Fixed(Duration::from_secs(600));

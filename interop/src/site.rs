@@ -1,7 +1,7 @@
-//! Where the locks are: on one server, or on one of several that takes another's place.
+//! The site of the locks: one server, or several of which one has the locks and another is promoted when it dies.
 //!
-//! A scenario names the [`Mode`] in its terms and is told of one server, the one that has the locks now. A further mode is a
-//! variant here, what its clients are told, and its lines in the list.
+//! A scenario names the [`Mode`] in its terms and is given one server, the one that has the locks now. A further mode is a variant here,
+//! the settings of its clients, and its lines in the list.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -21,7 +21,7 @@ pub(crate) enum Mode {
     Single,
 }
 
-/// The servers.
+/// The servers of a site.
 pub(crate) enum Site {
     Cluster {
         cluster: Cluster,
@@ -30,14 +30,14 @@ pub(crate) enum Site {
     },
     Sentinel {
         topology: Topology,
-        /// The port of the master, by which it is known here.
+        /// The port of the master, by which it is identified here.
         master: AtomicU16,
     },
     Single(RedisServer),
 }
 
 impl Site {
-    /// Blocks until all have found each other.
+    /// Starts the servers; blocks until all have found each other.
     pub(crate) fn start(mode: Mode) -> Self {
         match mode {
             Mode::Cluster => {
@@ -54,7 +54,7 @@ impl Site {
         }
     }
 
-    /// The one that has the locks.
+    /// Returns the server that has the locks.
     pub(crate) fn server(&self) -> &RedisServer {
         let (servers, master) = match self {
             Self::Cluster { cluster, master } => (cluster.servers(), master),
@@ -74,7 +74,7 @@ impl Site {
         }
     }
 
-    /// What a client of ours is told.
+    /// Returns the url for a client of ours.
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Cluster { cluster, .. } => cluster.url(),
@@ -83,7 +83,7 @@ impl Site {
         }
     }
 
-    /// What a client of Redisson's is told.
+    /// Returns the settings for a client of Redisson's.
     pub(crate) fn for_java(&self) -> Value {
         let address = |server: &RedisServer| format!("redis://{}", server.addr());
         match self {
@@ -99,8 +99,8 @@ impl Site {
         }
     }
 
-    /// Kills the server that has the locks, by `kill -9`, when the others know what it knows. Blocks until another has taken
-    /// its place. A server that is alone has nobody to do that.
+    /// Kills the server that has the locks, by `kill -9`, once the replicas have its data. Blocks until another one is promoted. A single
+    /// server has no replica to promote.
     pub(crate) fn fail_over(&self) {
         match self {
             Self::Cluster { cluster, master } => {
@@ -115,7 +115,7 @@ impl Site {
         }
     }
 
-    /// Brings those back that were killed. Blocks until they follow.
+    /// Restarts the killed servers. Blocks until they follow.
     pub(crate) fn mend(&self) {
         match self {
             Self::Cluster { cluster, .. } => {
@@ -142,7 +142,8 @@ impl Site {
 }
 
 impl Mode {
-    /// What a server calls the channels, their listeners and a message: in a cluster, those of slots.
+    /// Returns the subcommands of a server for the channels and their subscribers, and the command for a message: in a cluster, the sharded
+    /// ones.
     pub(crate) const fn messages(self) -> [&'static str; 3] {
         match self {
             Self::Cluster => ["SHARDCHANNELS", "SHARDNUMSUB", "spublish"],
@@ -151,12 +152,12 @@ impl Mode {
     }
 }
 
-/// Whether the servers talk to each other there.
+/// Reports whether the servers use this channel among themselves.
 pub(crate) fn is_theirs(channel: &str) -> bool {
     channel == "__sentinel__:hello"
 }
 
-/// Whether it is one of them who listens.
+/// Reports whether this subscriber is one of the servers.
 pub(crate) fn is_one_of_them(client: &str) -> bool {
     client.starts_with("sentinel-")
 }

@@ -1,4 +1,4 @@
-//! Two parties and what is between them: where a scenario is played.
+//! The stage of a scenario: two parties and the world they share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::site::Mode;
 use crate::support::RedisServer;
 use crate::world::World;
 
-/// Who holds the lock, and who wants it.
+/// The party that holds the lock, and the party that wants it.
 pub(crate) struct Stage {
     pub(crate) holder: Party,
     pub(crate) other: Party,
@@ -27,7 +27,7 @@ pub(crate) enum Direction {
     WeHold,
 }
 
-/// What the clients of both sides are told.
+/// The settings of the clients of both sides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) kind: Kind,
@@ -35,16 +35,16 @@ pub(crate) struct Terms {
     pub(crate) watchdog: Duration,
     /// Redisson's `NameMapper`, and our `key_prefix`.
     pub(crate) prefix: &'static str,
-    /// Redisson's `fairLockWaitTimeout`, where it has one.
+    /// Redisson's `fairLockWaitTimeout`, in versions that have it.
     pub(crate) fair_wait: Duration,
     /// How the servers work together.
     pub(crate) mode: Mode,
-    /// The first version of Redisson that can play it: the first two numbers.
+    /// The first version of Redisson that can play the scenario: the first two numbers.
     pub(crate) since: [u32; 2],
 }
 
 impl Terms {
-    /// What both sides do when nobody says anything.
+    /// The defaults of both sides.
     pub(crate) const DEFAULT: Self = Self {
         kind: Kind::Plain,
         watchdog: Duration::from_secs(30),
@@ -55,7 +55,7 @@ impl Terms {
     };
 }
 
-/// All of a fleet at once: some peers, and us.
+/// The participants of a fleet, all at the same time: some peers, and distlock.
 pub(crate) struct Fleet {
     pub(crate) peers: Vec<Arc<Peer>>,
     /// The lock that all of them know.
@@ -64,7 +64,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Where the lock is: on one server, or on most of several.
+    /// Returns the servers of the lock: one, or a majority of several.
     pub(crate) fn servers(&self) -> &[RedisServer] {
         match self.shared {
             Shared::Quorum | Shared::SimpleQuorum => self.world.servers().first(3),
@@ -97,7 +97,7 @@ impl Stage {
         })
     }
 
-    /// Java's side locks for this thread id from now on.
+    /// Makes Java's side lock for this thread id from now on.
     pub(crate) async fn java_acts_as(&mut self, thread_id: i64) -> Outcome {
         for party in [&mut self.holder, &mut self.other] {
             if let Party::Java(thread) = party {
@@ -107,7 +107,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The parties go home.
+    /// Closes the parties.
     pub(crate) async fn close(mut self) -> Outcome {
         self.holder.close().await?;
         self.other.close().await
@@ -115,12 +115,12 @@ impl Stage {
 }
 
 impl Party {
-    /// A new thread of a JVM, with a client of its own.
+    /// Starts a new thread of a JVM, with a client of its own.
     pub(crate) async fn java(world: &World, jvm: &Arc<Peer>, terms: Terms) -> Outcome<Self> {
         Ok(Self::Java(java_thread(world, jvm, terms).await?))
     }
 
-    /// A new task of ours, with a client of its own.
+    /// Starts a new task of ours, with a client of its own.
     pub(crate) async fn ours(world: &World, terms: Terms) -> Outcome<Self> {
         let url = world.site().url();
         let task = OurTask::connect(&url, terms).await?;

@@ -1,4 +1,4 @@
-//! What was played, against whom, which way round, and what came of it.
+//! The table of results: the scenario, against which library, which way round, and the outcome.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,15 +15,15 @@ pub(crate) struct Table {
 /// One scenario, played once.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// Which table it stands in.
+    /// The lock whose table the row is in.
     pub(crate) shared: Shared,
-    /// What it shows, in a few words.
+    /// The property that the scenario shows, in a few words.
     pub(crate) shows: &'static str,
     /// A library, and its version or versions.
     pub(crate) against: String,
-    /// Who held the lock.
+    /// The side that held the lock.
     pub(crate) direction: &'static str,
-    /// A remark worth reading, or what went wrong.
+    /// A remark for the table, or what went wrong.
     pub(crate) outcome: Outcome<String>,
     pub(crate) took: Duration,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Row {
 /// Whether the table says how long each play took.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Times {
-    /// For a page: two runs look the same.
+    /// Times are left out for a page: two runs look the same.
     Hide,
     Show,
 }
@@ -45,7 +45,7 @@ impl Row {
         }
     }
 
-    /// For whoever watches the run.
+    /// Returns the line for the terminal of a run.
     pub(crate) fn line(&self) -> String {
         let Self {
             shows,
@@ -77,8 +77,8 @@ impl Table {
         self.rows.len() - self.passed()
     }
 
-    /// As Markdown, empty if nothing was played with this lock: a line for each scenario and direction, a
-    /// column for each peer.
+    /// Returns the table as Markdown, empty if no scenario was played with this lock: a line for each scenario and direction, a column for
+    /// each peer.
     pub(crate) fn markdown(&self, shared: Shared, times: Times) -> String {
         let rows = || self.rows.iter().filter(|row| row.shared == shared);
         if rows().next().is_none() {

@@ -1,5 +1,5 @@
-//! Our half of the hammer: tasks that add one to a counter under a lock, by reading and then writing
-//! it, and note when they held it. The other half does the same.
+//! Our half of the hammer: tasks that add one to a counter under a lock, by reading and then writing it, and log when they held it. The
+//! other half does the same.
 
 mod counting;
 pub(crate) mod permits;
@@ -25,16 +25,16 @@ use crate::library::Shared;
 use crate::quorum;
 use crate::support::SeededRng;
 
-/// What a worker has to do.
+/// The work order of a worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
-    /// For our half, with what it may say of scripts: of one server, or of all. The counters are on the first.
+    /// The urls for our half, with `scripts=off` if it has to work without: of one server, or of all. The counters are on the first.
     pub(crate) urls: Vec<String>,
     pub(crate) shared: Shared,
     pub(crate) names: Vec<String>,
     pub(crate) tasks: u64,
     pub(crate) time: Duration,
-    /// How long permits are kept, at most.
+    /// The longest time for which permits are kept.
     pub(crate) moment: Duration,
     pub(crate) manner: Manner,
     pub(crate) who: String,
@@ -45,11 +45,11 @@ pub(crate) struct Work {
 /// How the tasks lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Manner {
-    /// All alike, and as fast as they can: nobody keeps others out more than such a crowd.
+    /// All tasks alike, and as fast as they can: no other workload keeps other clients out more than such a crowd.
     Alike,
-    /// In all the ways there are, spread over the tasks.
+    /// All the ways there are, spread over the tasks.
     Mixed,
-    /// Not at all, to see what the locks are for.
+    /// No locks, to show that the locks are needed.
     Unlocked,
 }
 
@@ -65,16 +65,16 @@ impl Manner {
     }
 }
 
-/// What came of it.
+/// The result of a worker.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Tally {
     pub(crate) grants: u64,
-    /// Waits that were over before the lock was free.
+    /// Waits that timed out before the lock was free.
     pub(crate) refused: u64,
 }
 
 impl Work {
-    /// The words both halves understand.
+    /// Returns the tally in the format that both halves use.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "urls": self.urls, "shared": self.shared.word(), "names": self.names, "threads": self.tasks,
@@ -187,7 +187,7 @@ struct Task {
     number: u64,
     work: Arc<Work>,
     client: Client,
-    /// Of each server.
+    /// One client for each server.
     clients: Vec<Client>,
     counters: MultiplexedConnection,
     refused: Arc<AtomicU64>,
@@ -240,7 +240,7 @@ impl Task {
         Ok(grants)
     }
 
-    /// One grant; `None` if the wait was over before the lock was free.
+    /// Plays one turn; returns its grant, or `None` if the wait timed out before the lock was free.
     async fn turn<K>(
         &mut self,
         lock: Lock<K>,
@@ -268,7 +268,7 @@ impl Task {
         let to = Stamp::now();
         for guard in guards.into_iter().rev() {
             guard.check()?;
-            // Both ways to give a lock back: the other is to drop it.
+            // Both ways to release a lock: the other is to drop it.
             if alike || random.chance(50) {
                 guard.release().await?;
             }
@@ -282,7 +282,7 @@ impl Task {
         }))
     }
 
-    /// None if the wait was over before the lock was free.
+    /// Acquires the lock; returns no guard if the wait timed out before the lock was free.
     async fn acquire<K>(&self, lock: Lock<K>) -> Outcome<Vec<Guard<K>>> {
         if self.work.manner == Manner::Alike {
             return Ok(vec![lock.acquire().await?]);
@@ -304,12 +304,12 @@ impl Task {
         })
     }
 
-    /// For how long to keep permits.
+    /// Returns how long to keep permits.
     fn a_moment(&self, random: &mut SeededRng) -> Duration {
         Duration::from_millis(random.below(millis(self.work.moment)))
     }
 
-    /// Two round trips, with now and then a pause between: who is not alone loses updates.
+    /// Adds one in two round trips, with a pause between them now and then: a task that is not alone loses updates.
     async fn add_one(&mut self, name: &str, slowly: bool) -> Outcome {
         let key = format!("counter:{name}");
         let value: Option<u64> = self.counters.get(&key).await?;

@@ -1,4 +1,4 @@
-//! What all scenarios share: one server, or several, the peers, and how thorough to be.
+//! The world that all scenarios share: one server, or several, the peers, and how thorough to be.
 
 mod keys;
 mod patience;
@@ -30,11 +30,11 @@ pub(crate) struct World {
     elsewhere: StdMutex<HashMap<Mode, Arc<Self>>>,
     pub(crate) builds: Vec<Build>,
     pub(crate) pace: Pace,
-    /// For one lock on most of several servers, started when they are first needed.
+    /// Servers for one lock on a majority, started when they are first needed.
     servers: OnceLock<Servers>,
     logs: PathBuf,
-    /// One process of each build, started when it is first needed. Held across the start, so that two do
-    /// not start the same.
+    /// One process of each build, started when it is first needed. The mutex is held across the start, so that two tasks do not start the
+    /// same one.
     peers: Arc<Peers>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// As often as this, or less in a hurry.
+    /// Returns this number of rounds, or a third in a quick run.
     pub(crate) const fn rounds(self, thorough: u32) -> u32 {
         if self.quick {
             thorough.div_ceil(3)
@@ -71,12 +71,12 @@ impl World {
         }
     }
 
-    /// Another world with a server of its own, and the same peers.
+    /// Returns another world with a server of its own, and the same peers.
     pub(crate) fn beside(&self) -> Self {
         self.in_mode(Mode::Single, self.peers.clone())
     }
 
-    /// Another world with a server and peers of its own.
+    /// Returns another world with a server and peers of its own.
     pub(crate) fn apart(&self) -> Self {
         self.in_mode(Mode::Single, Arc::default())
     }
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Where scenarios of this mode are played, by the same peers: this one is of one server.
+    /// Returns the world in which scenarios of this mode are played, by the same peers: this one has a single server.
     pub(crate) fn of(self: &Arc<Self>, mode: Mode) -> Arc<Self> {
         if mode == Mode::Single {
             return self.clone();
@@ -115,7 +115,7 @@ impl World {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one that has the locks.
+    /// Returns the server that has the locks.
     pub(crate) fn server(&self) -> &RedisServer {
         self.site.server()
     }
@@ -124,12 +124,12 @@ impl World {
         &self.site
     }
 
-    /// Kills it, and waits until another has taken its place.
+    /// Kills that server, and waits until another one is promoted.
     pub(crate) fn fail_over(&self) {
         tokio::task::block_in_place(|| self.site.fail_over());
     }
 
-    /// The process that scenarios share. One that died since it was last used is a failure.
+    /// Returns the process that scenarios share. One that died since it was last used is a failure.
     pub(crate) async fn peer(&self, build: &Build) -> Outcome<Arc<Peer>> {
         let mut peers = self.peers.lock().await;
         if let Some(peer) = peers.get(build) {
@@ -141,12 +141,12 @@ impl World {
         Ok(peer)
     }
 
-    /// A process of its own, for a scenario that kills it or needs two.
+    /// Starts a process for one scenario that kills it or needs two.
     pub(crate) async fn fresh_peer(&self, build: &Build) -> Outcome<Arc<Peer>> {
         Peer::start(build, &self.logs).await
     }
 
-    /// Those that share nothing.
+    /// Returns the servers that share nothing.
     pub(crate) fn servers(&self) -> &Servers {
         self.servers.get_or_init(Servers::start)
     }
@@ -159,7 +159,7 @@ impl World {
         Ok(())
     }
 
-    /// Gives up the processes that a failed scenario has used: threads in them may still wait. Returns the end of what they logged.
+    /// Drops the processes that a failed scenario has used: threads in them may still wait. Returns the end of their logs.
     pub(crate) async fn give_up(&self, builds: &[Build]) -> String {
         let mut said = String::new();
         let mut peers = self.peers.lock().await;
@@ -176,13 +176,13 @@ impl World {
         said
     }
 
-    /// Where Redis listens, as the peers want it.
+    /// Returns the address of Redis, as the peers expect it.
     pub(crate) fn address(&self) -> String {
         format!("redis://{}", self.server().addr())
     }
 
-    /// Waits until somebody sleeps for this lock: listens, and has asked once more since. Says where it listens: those who
-    /// wait for a fair lock each have a channel of their own.
+    /// Waits until a client sleeps for this lock: it has subscribed, and has sent one more request since. Returns its channel: each waiter
+    /// for a fair lock has a channel of its own.
     pub(crate) async fn asleep(&self, key: &str) -> Outcome<String> {
         let all = channel(key);
         let own = format!("{all}:");
@@ -192,7 +192,7 @@ impl World {
         };
         let at = loop {
             until("somebody listens", || at().is_some()).await?;
-            // Whoever listened before may just be leaving.
+            // A former subscriber may just be leaving.
             if let Some(at) = at() {
                 break at;
             }
@@ -201,7 +201,7 @@ impl World {
         Ok(at)
     }
 
-    /// Waits until so many stand in a fair lock's line, and the last of them sleeps.
+    /// Waits until the queue of a fair lock has this length, and its last waiter sleeps.
     pub(crate) async fn in_line(&self, key: &str, length: usize) -> Outcome<Vec<String>> {
         let line = || self.line(key);
         until("it stands in line", || line().len() == length).await?;
@@ -212,13 +212,13 @@ impl World {
         Ok(owners)
     }
 
-    /// Who stands in a fair lock's line, the first one first.
+    /// Returns the queue of a fair lock, the head first.
     pub(crate) fn line(&self, key: &str) -> Vec<String> {
         let queue = named_after("redisson_lock_queue:", key);
         self.server().query(&["LRANGE", &queue, "0", "-1"])
     }
 
-    /// How long one in that line has before Redisson passes it over.
+    /// Returns how long this queued waiter has before Redisson skips it.
     pub(crate) fn patience_with(&self, key: &str, owner: &str) -> Outcome<Duration> {
         let timeout = named_after("redisson_lock_timeout:", key);
         let score: Option<f64> = self.server().query(&["ZSCORE", &timeout, owner]);
@@ -226,7 +226,7 @@ impl World {
         Ok(self.until_score(score))
     }
 
-    /// How long the first permit to come back is out by itself.
+    /// Returns how long it takes until the first permit comes back by itself.
     pub(crate) fn permit_left(&self, key: &str) -> Outcome<Duration> {
         let out = permits_out(key);
         let first: Vec<(Vec<u8>, f64)> =
@@ -237,24 +237,25 @@ impl World {
         Ok(self.until_score(*score))
     }
 
-    /// From now on, by the server's clock.
+    /// Returns the time from now on, by the server's clock.
     fn until_score(&self, millis: f64) -> Duration {
         let (seconds, micros): (u64, u64) = self.server().query(&["TIME"]);
         let now = (seconds * 1000 + micros / 1000) as f64;
         Duration::from_millis((millis - now).max(0.0) as u64)
     }
 
-    /// The same for who listens here.
+    /// Waits until a subscriber of this channel sleeps.
     pub(crate) async fn asleep_on(&self, channel: &str) -> Outcome {
         until("somebody listens", || self.listeners(channel) > 0).await?;
-        // The last question before the sleep follows the subscription; nothing tells when it is answered.
-        // Woken a little earlier or later, the waiter passes or fails alike; but one of Java's for a read/write lock may not
-        // wake at all if that is too early (`rw-asleep`).
+        // The last request before the sleep follows the subscription; no event shows when its reply arrives. Woken a little earlier or
+        // later, the waiter passes or fails alike; but one of Java's for a read/write lock may not wake at all if that is too early
+        // (`rw-asleep`).
         tokio::time::sleep(Duration::from_millis(150)).await;
         Ok(())
     }
 
-    /// Whether somebody listens to this, and to nothing else. Nobody at all may be one who has left since, before the next came.
+    /// Checks that this channel, and no other, has subscribers. A world without subscribers fails, too: the only one may have left before
+    /// the next came.
     pub(crate) fn hears_only(&self, channel: &str) -> Outcome {
         let channels = self.channels();
         ensure!(!channels.is_empty(), "nobody listens any more");
@@ -262,7 +263,7 @@ impl World {
         Ok(())
     }
 
-    /// Where somebody listens who is no server.
+    /// Returns the channels with a subscriber that is no server.
     fn channels(&self) -> Vec<String> {
         let [channels, ..] = self.site.mode().messages();
         let mut channels: Vec<String> = self.server().query(&["PUBSUB", channels]);
@@ -277,25 +278,25 @@ impl World {
         counts.1
     }
 
-    /// How many messages have been sent so far, on any channel.
+    /// Returns how many messages have been sent so far, on any channel.
     pub(crate) fn messages(&self) -> u64 {
         let [.., publish] = self.site.mode().messages();
         self.server().commandstats(publish)
     }
 
-    /// Waits until nobody has this lock.
+    /// Waits until the lock is free.
     pub(crate) async fn until_free(&self, key: &str) -> Outcome {
         until("it is free", || self.server().pttl(key) == -2).await
     }
 
-    /// What is left of a lease.
+    /// Returns the remaining lease.
     pub(crate) fn left(&self, key: &str) -> Outcome<Duration> {
         let left = u64::try_from(self.server().pttl(key));
         let left = left.map_err(|_| Failure::new(format!("the lease of `{key}` is over")))?;
         Ok(Duration::from_millis(left))
     }
 
-    /// Waits until a lease has been renewed so often, and fails if it ends. Returns the least that was left of it.
+    /// Waits until a lease has been renewed `often` times, and fails if it expires. Returns the least that was left of it.
     pub(crate) async fn renewals(&self, key: &str, often: u32) -> Outcome<Duration> {
         let mut before = self.left(key)?;
         let (mut seen, mut lowest) = (0, before);
@@ -309,9 +310,9 @@ impl World {
         Ok(lowest)
     }
 
-    /// Nobody listens, and no key is left: with the clients still there, so it is not their end that
-    /// cleans up. In a moment, since Redisson deletes the key that guards its unlock in the background. The mark of a request of
-    /// ours that was undone, because nobody answered it in time, ends by itself.
+    /// Checks that there is no subscriber, and that no key is left: with the clients still there, so it is not their end that cleans up.
+    /// The check waits, since Redisson deletes the key that guards its unlock in the background. The tombstone of a request of ours that
+    /// was undone, because its reply did not come in time, expires by itself.
     pub(crate) async fn is_clean(&self) -> Outcome {
         let keys = || {
             let mut keys = self.server().keys();
@@ -332,12 +333,12 @@ impl World {
         })
     }
 
-    /// What is in Redisson's counter for a fenced lock, if it is there.
+    /// Returns the value of Redisson's counter for a fenced lock, if it exists.
     pub(crate) fn counter(&self, key: &str) -> Option<u64> {
         self.server().query(&["GET", &counter(key)])
     }
 
-    /// Removes the counters of fenced locks, which stay when all else goes. Nobody may have given them an end.
+    /// Removes the counters of fenced locks, which stay when all else goes. They must have no expiry.
     pub(crate) fn forget_tokens(&self) -> Outcome {
         for key in self.server().keys() {
             if key.starts_with(COUNTERS) {
@@ -349,7 +350,7 @@ impl World {
         Ok(())
     }
 
-    /// Removes what our clients have noted of their changes to numbers, which has to end by itself.
+    /// Removes the records that our clients keep of their changes to numbers, which have to expire by themselves.
     pub(crate) fn forget_done(&self) -> Outcome {
         for key in self.server().keys() {
             if key.starts_with(DONE) {
@@ -366,7 +367,7 @@ impl World {
     }
 }
 
-/// The names of the clients that listen to something.
+/// Returns the names of the subscribed clients.
 pub(crate) fn listening(server: &RedisServer) -> Vec<String> {
     let list: String = server.query(&["CLIENT", "LIST", "TYPE", "pubsub"]);
     let name = |line: &str| {
@@ -382,12 +383,12 @@ pub(crate) fn listening(server: &RedisServer) -> Vec<String> {
         .collect()
 }
 
-/// What a client of ours has done to a number, and for how long that is known.
+/// The prefix of records of what our client has done to a number; they expire.
 const DONE: &str = "distlock_done:";
 const DONE_MS: i64 = 5 * 60 * 1000;
 
-/// Of requests of ours that were taken back without an answer; they end by themselves.
+/// The prefix of tombstones of our requests that were undone without a reply; they expire by themselves.
 pub(crate) const UNDONE: &str = "distlock_undone:";
 
-/// How long what ends in the background may take.
+/// Upper bound for work in the background.
 pub(crate) const CLEAN_WITHIN: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Users: their passwords, and how rules change what they may do.
+//! Users: their passwords, and the rules that change their permissions.
 
 use crate::Value;
 use crate::arguments::text;
@@ -19,7 +19,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// The user of whoever does not name one: it may do everything, without a password.
+    /// Returns the user of connections that name none: it may do everything, without a password.
     pub(crate) fn default_user() -> Self {
         Self {
             is_on: true,
@@ -40,12 +40,12 @@ impl User {
         }
     }
 
-    /// Whether whoever connects is this user at once.
+    /// Returns whether a new connection has this user without a password.
     pub(crate) const fn needs_no_password(&self) -> bool {
         self.is_on && self.needs_none
     }
 
-    /// Whether a request may be executed.
+    /// Checks whether a request may be executed.
     pub(crate) fn check(&self, number: usize, request: &[Vec<u8>]) -> Result<(), (Denied, String)> {
         self.permissions.check(number, request)
     }
@@ -54,7 +54,7 @@ impl User {
         self.is_on && (self.needs_none || self.passwords.iter().any(|known| known == password))
     }
 
-    /// Applies one rule of `ACL SETUSER`. The error is the reason.
+    /// Applies one rule of `ACL SETUSER`. The error is the reason of a refusal.
     fn apply(&mut self, rule: &[u8]) -> Result<(), &'static str> {
         let word = text(rule).to_ascii_lowercase();
         let permissions = &mut self.permissions;
@@ -165,7 +165,7 @@ impl User {
             }
             return Ok(());
         }
-        // A command without subcommands, with its first argument.
+        // The rule is for a command without subcommands, with its first argument.
         let (command, first) = what.split_once('|').ok_or(UNKNOWN)?;
         let number = table().by_name(command.as_bytes()).ok_or(UNKNOWN)?;
         if commands[number].has_subcommands || !allowed {
@@ -214,7 +214,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
 }
 
 impl Core {
-    /// Whether a user may do what it asks for. A denial is logged.
+    /// Checks whether a user may execute its request, and logs a denial.
     pub(crate) fn permit(
         &mut self,
         user: Option<&str>,
@@ -233,7 +233,7 @@ impl Core {
     }
 }
 
-/// The objects of denials alone, each once.
+/// Executes `ACL LOG`, which here lists only the objects of denials, each once.
 fn log(core: &mut Core, call: &Call<'_>) -> Reply {
     if call.args.len() > 2 {
         core.denials.clear();
@@ -247,7 +247,7 @@ fn log(core: &mut Core, call: &Call<'_>) -> Reply {
     Ok(Value::Array(entries.collect()))
 }
 
-/// Makes a connection a user's, if the password is the right one.
+/// Sets the user of a connection, if the password is right.
 pub(crate) fn authenticate(
     core: &mut Core,
     client: u64,
@@ -310,7 +310,7 @@ fn delete_users(core: &mut Core, call: &Call<'_>) -> Reply {
             continue;
         }
         deleted += 1;
-        // Its connections are closed.
+        // The connections of a deleted user are closed.
         let clients = core.clients.values_mut();
         for client in clients.filter(|client| client.user.as_deref() == Some(&name)) {
             client.user = None;

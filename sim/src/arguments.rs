@@ -7,7 +7,7 @@ pub(crate) fn integer(text: &[u8]) -> Result<i64, Failure> {
     strict_integer(text).ok_or_else(Failure::not_an_integer)
 }
 
-/// Like [`integer`], without an error text.
+/// Reads a whole number like [`integer`], without an error text.
 pub(crate) fn strict_integer(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let is_number = match digits {
@@ -21,7 +21,7 @@ pub(crate) fn strict_integer(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Reads a number with a fraction, as C's `strtod` does, without spaces before it and with nothing behind it.
+/// Reads a number with a fraction, as C's `strtod` does, without leading spaces and with nothing behind it.
 pub(crate) fn float(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     let lower = text.to_ascii_lowercase();
@@ -43,7 +43,7 @@ pub(crate) fn float(text: &[u8]) -> Option<f64> {
     digits.parse::<f64>().ok().map(|number| sign * number)
 }
 
-/// Whether an argument is this word, in any case of letters.
+/// Returns whether an argument is this word, in any case of letters.
 pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
@@ -58,7 +58,7 @@ pub(crate) fn index(index: i64, length: usize) -> i64 {
     }
 }
 
-/// Turns the first and the last index of a range into the places it covers. Empty if there are none.
+/// Turns the first and the last index of a range into the positions it covers, which may be none.
 pub(crate) fn range(first: i64, last: i64, length: usize) -> std::ops::Range<usize> {
     let first = usize::try_from(index(first, length).max(0)).unwrap_or(usize::MAX);
     let last = index(last, length);
@@ -69,7 +69,7 @@ pub(crate) fn range(first: i64, last: i64, length: usize) -> std::ops::Range<usi
     if first >= end { 0..0 } else { first..end }
 }
 
-/// An argument as text, up to its first zero byte: so is it shown in errors.
+/// Returns an argument as text, up to its first zero byte, as errors show it.
 pub(crate) fn text(argument: &[u8]) -> String {
     let shown = argument.split(|&byte| byte == 0).next();
     String::from_utf8_lossy(shown.unwrap_or_default()).into_owned()

@@ -14,36 +14,36 @@ use crate::failure::{Failure, Reply};
 use crate::keyspace::DATABASES;
 use crate::transactions::Transaction;
 
-/// One connection's state.
+/// The state of one connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: u64,
     name: String,
     pub(crate) protocol: u8,
     pub(crate) database: usize,
-    /// `None` before `AUTH`, if that is needed.
+    /// The user; `None` before `AUTH`, if that is needed.
     pub(crate) user: Option<String>,
     /// The commands since `MULTI`.
     pub(crate) transaction: Option<Transaction>,
     pub(crate) outbox: Arc<Outbox>,
-    /// It is to be closed once its replies are sent.
+    /// The connection closes once its replies are sent.
     pub(crate) is_closing: bool,
-    /// It waits for the reply to its last request: until when, and what it is. Its next requests wait behind.
+    /// The deadline and the event that the reply to its last request waits for. Its next requests wait behind.
     pub(crate) blocked: Option<(Instant, Blocked)>,
-    /// `ASKING`: its next request may be for a slot that is on its way here.
+    /// `ASKING`: the next request may be for a slot that is being moved here.
     pub(crate) is_asking: bool,
-    /// `READONLY`: it reads from replicas of a cluster.
+    /// `READONLY`: the connection reads from replicas of a cluster.
     pub(crate) reads_replica: bool,
-    /// The master's offset behind its last write.
+    /// The master's offset behind the connection's last write.
     pub(crate) written: u64,
 }
 
 /// The event that a client waits for.
 #[derive(Debug)]
 pub(crate) enum Blocked {
-    /// The moment itself; then it is answered this.
+    /// The passing of time, after which this is the reply.
     Moment(Value),
-    /// So many replicas that have received what was written up to an offset, or the end of its patience.
+    /// The acknowledgement of everything up to an offset by this many replicas, or the deadline.
     Replicas {
         wanted: usize,
         offset: u64,
@@ -76,7 +76,7 @@ impl Client {
         Self::new(Self::ADMINISTRATOR, Some("default".to_owned()))
     }
 
-    /// Ends the connection: at once, or once it is sent the reply to what it asks for now.
+    /// Ends the connection: at once, or once the reply to its current request is sent.
     pub(crate) fn end(&mut self, after_reply: bool) {
         if after_reply {
             self.is_closing = true;
@@ -258,7 +258,7 @@ fn line(core: &mut Core, id: u64) -> String {
     core.client(id).line(channels, patterns)
 }
 
-/// Whether a connection is of a type that `CLIENT LIST` and `CLIENT KILL` filter by.
+/// Returns whether a connection is of a type that `CLIENT LIST` and `CLIENT KILL` filter by.
 fn is_of_type(core: &Core, id: u64, kind: &[u8]) -> Result<bool, Failure> {
     let (channels, patterns) = core.pubsub.counts(id);
     let listens = channels + patterns > 0;

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The wall clock of a simulated host: a fixed date plus what has passed on tokio's clock since it was made.
+/// The wall clock of a simulated host: a fixed date plus the time that has passed on tokio's clock since it was made.
 ///
 /// Clones show the same time. With `tokio::time::pause` the time is virtual.
 #[derive(Clone, Debug)]
 pub struct Clock {
     origin: Instant,
-    /// How many microseconds the clock gains in a second.
+    /// The microseconds that the clock gains per second.
     drift_ppm: i64,
-    /// By how many microseconds the clock was set forward, or back.
+    /// The microseconds by which the clock was set forward, or back.
     offset: Arc<AtomicI64>,
 }
 
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// Starts a clock that gains so many microseconds in a second, or loses them.
+    /// Starts a clock that gains this many microseconds per second, or loses them.
     pub fn drifting(ppm: i64) -> Self {
         let mut clock = Self::new();
         clock.drift_ppm = ppm;
@@ -50,7 +50,7 @@ impl Clock {
         EPOCH_US.saturating_add_signed(passed)
     }
 
-    /// Sets the clock forward, as an administrator does. Timers do not notice; whoever reads the clock does.
+    /// Sets the clock forward, as an administrator does. Timers do not notice; readers of the clock do.
     pub fn advance_wall(&self, by: Duration) {
         self.offset.fetch_add(micros(by), Ordering::Relaxed);
     }

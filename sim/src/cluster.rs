@@ -1,4 +1,4 @@
-//! The handle of a simulated cluster: what tests do to it, and the bus between its nodes.
+//! The handle of a simulated cluster: the actions of tests, and the bus between its nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,8 +17,8 @@ use crate::{Clock, Network, Server};
 
 /// A simulated Redis Cluster. Clones are the same cluster.
 ///
-/// Its nodes are servers on hosts of their own, known by their numbers: first the masters, then the first replica of each, then
-/// the second. Each has its own view of which node has which slot, and they notify each other of changes as real nodes do.
+/// Its nodes are servers on hosts of their own, numbered in this order: first the masters, then the first replica of each, then the second.
+/// Each has its own view of which node has which slot, and they notify each other of changes as real nodes do.
 #[derive(Clone)]
 pub struct Cluster {
     shared: Arc<Shared>,
@@ -49,7 +49,7 @@ impl Cluster {
     /// Starts a cluster whose masters share the slots evenly.
     ///
     /// # Panics
-    /// Without a tokio runtime.
+    /// Panics without a tokio runtime.
     pub fn new(network: &Network, masters: usize, replicas_each: usize, seed: u64) -> Self {
         let share = |master: usize| {
             SLOTS / u16::try_from(masters).expect("few") * u16::try_from(master).expect("few")
@@ -58,11 +58,11 @@ impl Cluster {
         Self::with_slots(network, &firsts, masters * replicas_each, seed)
     }
 
-    /// Starts a cluster in which each master has the slots from its first one to the next one's. The replicas are those of the
-    /// first masters.
+    /// Starts a cluster in which each master has the slots from its first one to the next one's. The replicas are those of the first
+    /// masters.
     ///
     /// # Panics
-    /// Without a tokio runtime.
+    /// Panics without a tokio runtime.
     pub fn with_slots(network: &Network, firsts: &[u16], replicas: usize, seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0xc1u64);
         let (clock, now) = (Clock::new(), Instant::now());
@@ -137,14 +137,14 @@ impl Cluster {
         &self.shared.nodes[node].host
     }
 
-    /// Returns the addresses of the first nodes, as a client is given them.
+    /// Returns the addresses of the first nodes, in the form that a client's URL has.
     pub fn addresses(&self, nodes: usize) -> String {
         let nodes = self.shared.nodes.iter().take(nodes);
         let addresses = nodes.map(|node| format!("{}:{PORT}", node.host));
         addresses.collect::<Vec<_>>().join(",")
     }
 
-    /// Has a node named by another address, such as that of a proxy before it.
+    /// Has a node announce another address, such as that of a proxy before it.
     pub fn announce(&self, node: usize, host: &str, port: u16) {
         self.with_view(node, |view| {
             view.myself().address = (host.to_owned(), port);
@@ -153,7 +153,7 @@ impl Cluster {
         self.shared.tick();
     }
 
-    /// Returns the master that has a slot by the greatest epoch that any running node has heard of.
+    /// Returns the master that has a slot by the greatest epoch that any running node knows.
     pub fn owner(&self, slot: u16) -> Option<usize> {
         let views = self.running().map(|node| {
             self.with_view(node, |view| {
@@ -169,12 +169,12 @@ impl Cluster {
         self.with_view(node, |view| view.owner(slot))
     }
 
-    /// Returns the master that a node follows, by its own word.
+    /// Returns the master that a node follows, according to that node.
     pub fn master_of(&self, node: usize) -> Option<usize> {
         self.with_view(node, |view| view.master())
     }
 
-    /// Returns the masters that run and have slots, by their own word.
+    /// Returns the running masters that have slots, according to themselves.
     pub fn masters(&self) -> Vec<usize> {
         let nodes = self.running();
         let masters = nodes.filter(|&node| {
@@ -183,7 +183,7 @@ impl Cluster {
         masters.collect()
     }
 
-    /// Returns the running replicas of a master, by their own word.
+    /// Returns the running replicas of a master, according to themselves.
     pub fn replicas_of(&self, master: usize) -> Vec<usize> {
         let nodes = self.running();
         nodes
@@ -209,14 +209,14 @@ impl Cluster {
             })
     }
 
-    /// Waits until that is so.
+    /// Waits until the cluster is settled.
     pub async fn settled(&self) {
         while !self.is_settled() {
             sleep(TICK).await;
         }
     }
 
-    /// Sets how long a node may be silent before the others suspect it. 15 seconds at first, as in Redis.
+    /// Sets how long a node may be silent before the others suspect it. The initial value is 15 seconds, as in Redis.
     pub fn set_node_timeout(&self, timeout: Duration) {
         self.configure("cluster-node-timeout", &timeout.as_millis().to_string());
     }
@@ -228,7 +228,7 @@ impl Cluster {
         }
     }
 
-    /// Sets how long after a write the replicas have it.
+    /// Sets the time after which the replicas have a write.
     pub fn set_lag(&self, lag: Duration) {
         self.shared.state().lag = lag;
         for node in &self.shared.nodes {
@@ -236,7 +236,7 @@ impl Cluster {
         }
     }
 
-    /// Lets a replica receive nothing from its master, or ends that.
+    /// Stops the replication to a replica, or restores it.
     pub fn cut_replication(&self, node: usize, is_cut: bool) {
         {
             let mut state = self.shared.state();
@@ -249,7 +249,7 @@ impl Cluster {
         self.shared.tick();
     }
 
-    /// Keeps a node from learning of changes, or ends that. It still knows that the others are there.
+    /// Keeps a node from learning of changes, or ends that. It still knows that the others are alive.
     pub fn set_unaware(&self, node: usize, is_unaware: bool) {
         self.with_view(node, |view| view.is_unaware = is_unaware);
         self.shared.tick();
@@ -263,7 +263,7 @@ impl Cluster {
         self.shared.tick();
     }
 
-    /// Ends that.
+    /// Ends the isolation of a node.
     pub fn rejoin(&self, node: usize) {
         for (one, other) in self.links(node) {
             self.shared.network.unblock(&one, &other);
@@ -277,7 +277,7 @@ impl Cluster {
         self.shared.tick();
     }
 
-    /// Starts a killed server again. It still knows the cluster as it was.
+    /// Restarts a killed server. It still knows the cluster as it was.
     pub fn revive(&self, node: usize, keep_data: bool) {
         let server = self.server(node);
         if !keep_data {
@@ -287,10 +287,10 @@ impl Cluster {
         self.shared.tick();
     }
 
-    /// Has a replica take its master's place in order (`CLUSTER FAILOVER`): it has everything, and the master follows it.
+    /// Has a replica replace its master in an orderly way (`CLUSTER FAILOVER`): it has all data, and the master follows it.
     ///
     /// # Panics
-    /// If the node is no replica.
+    /// Panics if the node is no replica.
     pub fn fail_over(&self, replica: usize) {
         let master = self.master_of(replica).expect("it is a replica");
         let behind = self.server(master);
@@ -301,13 +301,13 @@ impl Cluster {
         self.take_over(replica);
     }
 
-    /// Has a replica take its master's place with what it has, without asking any other (`CLUSTER FAILOVER TAKEOVER`).
+    /// Has a replica replace its master with the data that it has, without a vote (`CLUSTER FAILOVER TAKEOVER`).
     pub fn take_over(&self, replica: usize) {
         self.with_core(replica, |core| core.replace_master(false));
         self.shared.tick();
     }
 
-    /// Gives a slot to another master, key by key, as a running cluster is made to.
+    /// Moves a slot to another master, key by key, as administrators do in a running cluster.
     pub fn migrate(&self, slot: u16, to: usize) {
         let from = self.owner(slot).expect("a node has the slot");
         if from == to {
@@ -324,7 +324,7 @@ impl Cluster {
         self.with_view(from, |view| view.migrating.insert(slot, to));
     }
 
-    /// Moves one key (`MIGRATE`). Returns whether it was moved: it stays if the other node has one of that name.
+    /// Moves one key (`MIGRATE`). Returns whether it was moved: it stays if the other node has a key of that name.
     pub fn move_key(&self, key: &[u8], from: usize, to: usize) -> bool {
         let now = |core: &mut Core| {
             let now = core.clock.now_ms();
@@ -359,14 +359,14 @@ impl Cluster {
         }
     }
 
-    /// Gives a slot to its new master, first by that one's word, then by that of the others (`CLUSTER SETSLOT NODE`).
+    /// Assigns a slot to its new master, first at that master, then at the others (`CLUSTER SETSLOT NODE`).
     pub fn end_migration(&self, slot: u16, to: usize) {
         let id = self.with_view(to, |view| view.peers[to].id.clone());
         let others = self.masters().into_iter().filter(|&node| node != to);
         for node in std::iter::once(to).chain(others) {
             let slot = slot.to_string();
             let words = ["CLUSTER", "SETSLOT", &slot, "NODE", &id];
-            // A node that got keys meanwhile keeps the slot open.
+            // A node that received keys meanwhile keeps the slot open.
             self.server(node).call(&words.map(str::as_bytes));
         }
         self.shared.tick();
@@ -418,14 +418,13 @@ impl Shared {
         })
     }
 
-    /// Whether both of two nodes reach each other.
+    /// Returns whether two nodes reach each other in both directions.
     fn are_connected(&self, one: usize, other: usize) -> bool {
         let (one, other) = (&self.nodes[one].host, &self.nodes[other].host);
         !self.network.is_blocked(one, other) && !self.network.is_blocked(other, one)
     }
 
-    /// Whether all nodes are there, reach each other and have heard everything: then they go on hearing from each other, and
-    /// nothing comes of it.
+    /// Returns whether all nodes are alive, reach each other and have received everything: then further heartbeats change nothing.
     fn is_quiet(&self, state: &State) -> bool {
         if !state.cut.is_empty() || self.network.has_blocks() {
             return false;
@@ -452,7 +451,7 @@ impl Shared {
         })
     }
 
-    /// Lets all nodes hear of each other, and conclude from it.
+    /// Has all nodes receive each other's heartbeats, and draw their conclusions.
     fn tick(&self) {
         let mut state = self.state();
         if self.is_quiet(&state) {
@@ -465,7 +464,7 @@ impl Shared {
         for node in nodes.clone() {
             self.speak(&mut state, node);
         }
-        // The node that got slots last speaks first, so that no slot is ever without an owner.
+        // The node that received slots last speaks first, so that no slot is ever without an owner.
         let mut speakers: Vec<usize> = nodes.clone().collect();
         speakers.sort_by_key(|&node| {
             let heartbeat = state.heartbeats[node].as_ref();
@@ -498,7 +497,7 @@ impl Shared {
         }
     }
 
-    /// Has a node say what it is, unless it is dead or stands still.
+    /// Has a node make its heartbeat, unless it is dead or stalled.
     fn speak(&self, state: &mut State, node: usize) {
         let before = state.heartbeats[node].take();
         let server = &self.nodes[node].server;
@@ -519,7 +518,7 @@ impl Shared {
         });
     }
 
-    /// Has a node hear what another has said.
+    /// Has a node receive the heartbeat of another.
     fn tell(&self, state: &State, speaker: usize, listener: usize) {
         let heartbeat = state.heartbeats[speaker].as_ref();
         let is_there = speaker != listener
@@ -542,7 +541,7 @@ impl Shared {
         }
     }
 
-    /// Has a replica whose master has failed ask for votes, and take its place.
+    /// Has a replica whose master has failed request votes, and replace the master.
     fn elect(&self, state: &mut State, node: usize) {
         if state.heartbeats[node].is_none() {
             return;
@@ -576,7 +575,7 @@ impl Shared {
         }
     }
 
-    /// Has a replica follow its master, as far as they reach each other.
+    /// Has a replica follow its master, if they reach each other.
     fn replicate(&self, state: &mut State, node: usize) {
         let master = self.with_view(node, |view| view.master());
         let master = master.filter(|_| state.heartbeats[node].is_some());
@@ -607,7 +606,7 @@ impl Shared {
     }
 }
 
-/// Lets the nodes speak ten times a second, and carries messages between them, until the cluster is dropped.
+/// Runs the bus until the cluster is dropped: heartbeats ten times a second, and messages between nodes.
 async fn run(shared: Weak<Shared>, mut publications: UnboundedReceiver<Publication>) {
     let mut next = Instant::now() + TICK;
     let mut under_way: BTreeMap<(Instant, u64), (Publication, usize)> = BTreeMap::new();
@@ -655,5 +654,5 @@ async fn run(shared: Weak<Shared>, mut publications: UnboundedReceiver<Publicati
 
 const PORT: u16 = 6379;
 
-/// How often the nodes hear of each other.
+/// The interval between heartbeats.
 const TICK: Duration = Duration::from_millis(100);

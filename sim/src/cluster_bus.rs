@@ -1,8 +1,8 @@
-//! The messages between the nodes of a cluster, and what each node concludes from them: failures, elections, new owners of slots.
+//! The messages between the nodes of a cluster, and the conclusions of each node: failures, elections, new owners of slots.
 //!
-//! As in Redis, a node says which slots it has and since which epoch; the greater epoch is right. A master that has not answered
-//! for the node timeout is suspected, has failed if the majority of the masters suspects it, and is replaced by the replica that
-//! this majority votes for. Real nodes gossip now and then with a few others; these send everything to all, ten times a second.
+//! As in Redis, a node announces its slots and the epoch of its claim; the greater epoch wins. A master that has not answered for the node
+//! timeout is suspected, has failed if the majority of the masters suspects it, and is replaced by the replica that this majority votes
+//! for. Real nodes gossip now and then with a few others; these send everything to all, ten times a second.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) struct Heartbeat {
     offset: u64,
 }
 
-/// A replica's request to be elected in its master's place.
+/// A replica's request to be elected in place of its master.
 #[derive(Clone, Debug)]
 pub(crate) struct VoteRequest {
     pub(crate) master: usize,
@@ -38,7 +38,7 @@ pub(crate) struct VoteRequest {
 }
 
 impl ClusterView {
-    /// Says what this node is; the claims are those of before if nothing has changed.
+    /// Returns this node's heartbeat; the claims are those of the last one if nothing has changed.
     pub(crate) fn heartbeat(&self, before: Option<&Heartbeat>, offset: u64) -> Heartbeat {
         let own = &self.peers[self.me];
         let before = before.filter(|before| before.version == self.version);
@@ -59,7 +59,7 @@ impl ClusterView {
         }
     }
 
-    /// Becomes a replica of another node. The server follows that one as soon as it can.
+    /// Makes this node a replica of another. The server follows that one as soon as it can.
     pub(crate) fn become_replica_of(&mut self, master: usize) {
         self.migrating.clear();
         self.importing.clear();
@@ -95,7 +95,7 @@ impl ClusterView {
         may_vote
     }
 
-    /// A replica's request for votes, when it is due.
+    /// Returns a replica's request for votes, when it is due.
     pub(crate) fn candidate(
         &mut self,
         offset: u64,
@@ -136,7 +136,7 @@ impl ClusterView {
         })
     }
 
-    /// Notices the nodes that have been silent for too long. Returns those of whose failure the others are to be notified.
+    /// Notices the nodes that have been silent for too long, and returns the nodes whose failure the others are to be notified of.
     pub(crate) fn failures(&mut self, timeout: Duration) -> Vec<usize> {
         let now = Instant::now();
         let (me, majority) = (self.me, self.majority());
@@ -164,13 +164,13 @@ impl ClusterView {
 }
 
 impl Core {
-    /// How long a node may be silent before it is suspected.
+    /// Returns how long a node may be silent before it is suspected.
     pub(crate) fn node_timeout(&self) -> Duration {
         let setting = self.configuration.get("cluster-node-timeout").parse();
         Duration::from_millis(setting.unwrap_or(15_000))
     }
 
-    /// Takes note of what another node says.
+    /// Processes the heartbeat of another node.
     pub(crate) fn hear(&mut self, heartbeat: &Heartbeat) {
         let timeout = self.node_timeout();
         let Some(view) = self.cluster.as_deref_mut() else {
@@ -190,7 +190,7 @@ impl Core {
         let peer = &mut view.peers[node];
         peer.heard = now;
         peer.offset = heartbeat.offset;
-        // A master that was not replaced for so long is wanted again.
+        // A master that was not replaced for that long is accepted again.
         let is_back = |failed| peer.master.is_some() || !has_slots || now > failed + 2 * timeout;
         if peer.failed.is_some_and(is_back) {
             peer.failed = None;
@@ -220,7 +220,7 @@ impl Core {
         };
         let (me, node, epoch) = (view.me, heartbeat.node, heartbeat.config_epoch);
         let my_master = view.master().unwrap_or(me);
-        // Of two masters with the same epoch one takes another.
+        // Of two masters with the same epoch, one takes a new epoch.
         if my_master == me
             && view.peers[me].config_epoch == epoch
             && view.peers[me].id < view.peers[node].id
@@ -257,7 +257,7 @@ impl Core {
         }
     }
 
-    /// Takes the place of its master with what it has, by an epoch that the others accept.
+    /// Replaces its master with the data that it has, under an epoch that the others accept.
     pub(crate) fn replace_master(&mut self, is_elected: bool) {
         self.promote();
         let Some(view) = self.cluster.as_deref_mut() else {
@@ -275,14 +275,14 @@ impl Core {
         }
         let slots: Vec<u16> = view.slots_of(master).collect();
         for slot in slots {
-            // The subscriptions to its shard channels stay: it has served them before.
+            // The subscriptions to its shard channels stay: this node has served them before.
             view.assign(slot, Some(me));
         }
         view.changed();
         self.update_cluster_state();
     }
 
-    /// Decides whether this node serves requests: it does not while slots are missing, or most masters.
+    /// Decides whether this node serves requests: it does not while slots, or most masters, are missing.
     pub(crate) fn update_cluster_state(&mut self) {
         let timeout = self.node_timeout();
         let needs_all = self.configuration.get("cluster-require-full-coverage") == "yes";
@@ -299,7 +299,7 @@ impl Core {
             view.minority = Some(now);
         }
         let is_master = view.master().is_none();
-        // A master that comes back waits: it may have been replaced.
+        // A master that comes back waits, since it may have been replaced.
         let is_early =
             |since: Option<Instant>, delay| since.is_some_and(|since| now < since + delay);
         let rejoining = timeout.clamp(Duration::from_millis(500), Duration::from_secs(5));
@@ -312,5 +312,5 @@ impl Core {
     }
 }
 
-/// How long a master that was started does not serve requests.
+/// The time for which a restarted master serves no requests.
 const WRITABLE_DELAY: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The commands about the cluster that a server is a node of.
+//! The commands about the cluster of which a server is a node.
 
 use crate::Value;
 use crate::arguments::{integer, is_word, strict_integer, text};
@@ -106,7 +106,7 @@ fn slots(view: &ClusterView) -> Value {
     Value::Array(ranges.collect())
 }
 
-/// A node's line in `CLUSTER NODES`.
+/// Returns a node's line in `CLUSTER NODES`.
 fn line(view: &ClusterView, node: usize) -> String {
     let peer = &view.peers[node];
     let (host, port) = &peer.address;
@@ -247,7 +247,7 @@ fn set_slot(core: &mut Core, call: &Call<'_>) -> Reply {
     Ok(Value::OK)
 }
 
-/// `CLUSTER SETSLOT NODE`.
+/// Executes `CLUSTER SETSLOT NODE`.
 fn take_slot(core: &mut Core, slot: u16, node: usize) -> Result<(), Failure> {
     let is_empty = core.keys_in_slot(slot).is_empty();
     let own = view(core)?;

@@ -1,4 +1,4 @@
-//! Whether a node serves a request, or which node does: Redis' `getNodeByQuery`.
+//! The decision whether a node serves a request, or which node does: Redis' `getNodeByQuery`.
 
 use crate::cluster_slots::slot_of;
 use crate::commands::{Command, table};
@@ -17,7 +17,7 @@ pub(crate) enum Redirect {
 }
 
 impl Redirect {
-    /// The error of a command within a script.
+    /// Returns the error of a command within a script.
     pub(crate) fn in_script(&self) -> Failure {
         Failure::general(match self {
             Self::Down => "Script attempted to execute a command while the cluster is down",
@@ -43,14 +43,14 @@ impl From<Redirect> for Failure {
     }
 }
 
-/// Whether a command is for the shard channels of one slot.
+/// Returns whether a command is for the shard channels of one slot.
 fn is_for_shard_channels(command: &Command) -> bool {
     ["ssubscribe", "sunsubscribe", "spublish"].contains(&command.name)
 }
 
 impl Core {
-    /// Returns the slot of the keys in a command's request, or in those that `EXEC` would execute; `None` without any. The keyspace is that of
-    /// the time and the database of the request.
+    /// Returns the slot of the keys in a command's request, or in the requests that `EXEC` would execute; `None` without any. The keyspace
+    /// is that of the time and the database of the request.
     pub(crate) fn route(
         &mut self,
         client: u64,
@@ -87,7 +87,7 @@ impl Core {
         let several = keys.iter().any(|key| key != first);
         let is_moving = to.is_some() || is_importing;
         let (mut missing, mut existing) = (0, 0);
-        // Shard channels are served where the slot was, until it has its new node.
+        // The old node serves shard channels until the slot has its new node.
         for key in keys.iter().filter(|_| is_moving && !is_of_shard) {
             if self.keyspace.exists(key) {
                 existing += 1;

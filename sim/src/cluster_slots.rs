@@ -1,4 +1,4 @@
-//! Hash slots: which one a key is in.
+//! Hash slots, and the mapping from keys to slots.
 
 /// The number of hash slots of every cluster.
 pub const SLOTS: u16 = 16384;
@@ -16,7 +16,7 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (close > 0).then(|| &behind[..close])
 }
 
-/// CRC-16/XMODEM.
+/// Computes CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, &byte| {
         let place = usize::from(crc >> 8) ^ usize::from(byte);
@@ -44,7 +44,7 @@ static TABLE: [u16; 256] = {
     table
 };
 
-/// Returns slots, which are sorted, as ranges of their first and their last.
+/// Returns sorted slots as ranges of their first and their last.
 pub(crate) fn ranges(slots: impl IntoIterator<Item = u16>) -> Vec<(u16, u16)> {
     let mut found: Vec<(u16, u16)> = Vec::new();
     for slot in slots {

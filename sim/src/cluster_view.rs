@@ -1,4 +1,4 @@
-//! The view of one node of a cluster: the other nodes, which of them has which slot, and since which epoch.
+//! The view of one node of a cluster: the other nodes, the slots of each, and the epochs of these claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,29 +17,29 @@ pub(crate) struct ClusterView {
     /// All nodes by their numbers, this one included.
     pub(crate) peers: Vec<Peer>,
     owners: Vec<Option<u8>>,
-    /// How many slots each node has, by its number.
+    /// The number of slots of each node, by the node's number.
     counts: Vec<u16>,
-    /// The slots that are on their way to another node, and to which.
+    /// The slots that are being moved to another node, and that node.
     pub(crate) migrating: BTreeMap<u16, usize>,
-    /// The slots that are on their way here, and from which node.
+    /// The slots that are being moved here, and the node that they come from.
     pub(crate) importing: BTreeMap<u16, usize>,
-    /// The greatest epoch that this node has heard of.
+    /// The greatest epoch that this node knows.
     pub(crate) current_epoch: u64,
     /// The epoch of the last election in which it has voted.
     pub(crate) last_vote_epoch: u64,
-    /// `cluster_state:ok`.
+    /// Whether the state is `cluster_state:ok`.
     pub(crate) is_ok: bool,
-    /// When the node was started again.
+    /// The time of the node's last restart.
     pub(crate) restarted: Option<Instant>,
-    /// When it last saw too few masters.
+    /// The last time at which it saw too few masters.
     pub(crate) minority: Option<Instant>,
     /// The election in which it is a candidate.
     pub(crate) election: Option<Election>,
-    /// It hears that others are there, and nothing of slots and roles.
+    /// Whether the node learns only that others are alive, and nothing of slots and roles.
     pub(crate) is_unaware: bool,
-    /// Counts the changes of what this node says of itself.
+    /// Counts the changes of this node's own state.
     pub(crate) version: u64,
-    /// The version of what each of the others has said last.
+    /// The version of the last state that each of the others has sent.
     pub(crate) heard_versions: Vec<u64>,
     pub(crate) bus: UnboundedSender<Publication>,
 }
@@ -53,15 +53,15 @@ pub(crate) struct Peer {
     /// The master that it is a replica of.
     pub(crate) master: Option<usize>,
     pub(crate) offset: u64,
-    /// When it last answered.
+    /// The time of its last answer.
     pub(crate) heard: Instant,
-    /// The masters that suspect it, and since when that is known.
+    /// The masters that suspect it, and the time of each report.
     pub(crate) reports: BTreeMap<usize, Instant>,
-    /// It has not answered for the node timeout (`fail?`).
+    /// Whether it has not answered for the node timeout (`fail?`).
     pub(crate) is_suspected: bool,
-    /// Since when a majority of the masters agrees on that (`fail`).
+    /// The moment since which a majority of the masters agrees on that (`fail`).
     pub(crate) failed: Option<Instant>,
-    /// When this node last voted for a replica of it.
+    /// The time at which this node last voted for a replica of it.
     pub(crate) voted: Option<Instant>,
 }
 
@@ -125,18 +125,18 @@ impl ClusterView {
         self.changed();
     }
 
-    /// The view has changed: this node sends it to the others, and their last messages count anew.
+    /// Notes that the view has changed: this node sends it to the others, and processes their last heartbeats again.
     pub(crate) fn changed(&mut self) {
         self.version += 1;
         self.heard_versions.fill(0);
     }
 
-    /// How many slots a node has.
+    /// Returns the number of slots of a node.
     pub(crate) fn count(&self, node: usize) -> u16 {
         self.counts[node]
     }
 
-    /// How many slots no node has.
+    /// Returns the number of slots that no node has.
     pub(crate) fn unassigned(&self) -> u16 {
         SLOTS - self.counts.iter().sum::<u16>()
     }
@@ -156,12 +156,12 @@ impl ClusterView {
         &mut self.peers[self.me]
     }
 
-    /// The master of this node, if it is a replica.
+    /// Returns the master of this node, if it is a replica.
     pub(crate) fn master(&self) -> Option<usize> {
         self.peers[self.me].master
     }
 
-    /// The masters that have slots and thereby a vote.
+    /// Returns the masters that have slots and thereby a vote.
     pub(crate) fn voters(&self) -> impl Iterator<Item = usize> {
         let nodes = 0..self.peers.len();
         nodes.filter(|&node| self.peers[node].master.is_none() && self.counts[node] > 0)
@@ -171,13 +171,13 @@ impl ClusterView {
         self.voters().count() / 2 + 1
     }
 
-    /// The replicas of a master.
+    /// Returns the replicas of a master.
     pub(crate) fn replicas_of(&self, master: usize) -> impl Iterator<Item = usize> {
         let nodes = 0..self.peers.len();
         nodes.filter(move |&node| self.peers[node].master == Some(master))
     }
 
-    /// Whether two nodes have the same slots: a master and its replicas.
+    /// Returns whether two nodes have the same slots: a master and its replicas.
     pub(crate) fn are_of_one_shard(&self, one: usize, other: usize) -> bool {
         let master = |node: usize| self.peers[node].master.unwrap_or(node);
         master(one) == master(other)
@@ -187,7 +187,7 @@ impl ClusterView {
         self.peers.iter().position(|peer| peer.id == id)
     }
 
-    /// Takes an epoch of its own that is greater than all it has heard of, without a vote.
+    /// Takes a new epoch that is greater than all known ones, without a vote.
     pub(crate) fn bump_epoch(&mut self) {
         let epochs = self.peers.iter().map(|peer| peer.config_epoch);
         let greatest = epochs.max().unwrap_or(0).max(self.current_epoch);
@@ -199,14 +199,14 @@ impl ClusterView {
         }
     }
 
-    /// Whether this node serves requests, and suspects no other.
+    /// Returns whether this node serves requests, and suspects no other.
     pub(crate) fn is_well(&self) -> bool {
         let mut peers = self.peers.iter();
         let is_well = |peer: &Peer| !peer.is_suspected && peer.failed.is_none();
         self.is_ok && !self.is_unaware && self.election.is_none() && peers.all(is_well)
     }
 
-    /// Hears from all other nodes what it has heard before.
+    /// Records a heartbeat without changes from all other nodes.
     pub(crate) fn hear_all(&mut self) {
         let now = Instant::now();
         for peer in &mut self.peers {
@@ -214,7 +214,7 @@ impl ClusterView {
         }
     }
 
-    /// The roles, epochs and slots of all nodes.
+    /// Returns the roles, epochs and slots of all nodes.
     pub(crate) fn summary(&self) -> (Vec<Option<usize>>, Vec<u64>, Vec<Option<u8>>) {
         let masters = self.peers.iter().map(|peer| peer.master).collect();
         let nodes = 0..self.peers.len();
@@ -223,7 +223,7 @@ impl ClusterView {
         (masters, epochs, self.owners.clone())
     }
 
-    /// Begins anew after a restart of the server.
+    /// Resets the view after a restart of the server.
     pub(crate) fn restart(&mut self) {
         let now = Instant::now();
         self.is_ok = false;
@@ -239,7 +239,7 @@ impl ClusterView {
 }
 
 impl Core {
-    /// Gives a slot to another node, as far as this one knows. Its shard channels end if this node served them.
+    /// Assigns a slot to another node in this node's view. The slot's shard channels end if this node served them.
     pub(crate) fn assign_slot(&mut self, slot: u16, owner: Option<usize>) {
         let Some(view) = &mut self.cluster else {
             return;
@@ -280,7 +280,7 @@ impl Core {
             message: message.to_vec(),
             is_sharded,
         };
-        // The bus ends with the test.
+        // The bus ends with the test, so an error is no failure.
         let _ = view.bus.send(publication);
     }
 }

@@ -1,4 +1,4 @@
-//! The table of commands: what Redis 7.0.15 itself reports of each, and the function that executes it here.
+//! The table of commands: the properties that Redis 7.0.15 itself reports of each, and the function that executes it here.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -16,17 +16,17 @@ pub(crate) type Handler = fn(&mut Core, &Call<'_>) -> Reply;
 /// The properties of a command or of one of its subcommands.
 #[derive(Debug)]
 pub(crate) struct Command {
-    /// Its name in lower case; a subcommand's behind its command's name and `|`.
+    /// The name in lower case; a subcommand's follows its command's name and `|`.
     pub(crate) name: &'static str,
-    /// How many arguments it takes, its name included; at least as many if negative.
+    /// The number of arguments, including the name; the least number if negative.
     pub(crate) arity: i64,
     flags: Vec<&'static str>,
     pub(crate) categories: Vec<&'static str>,
     pub(crate) keys: Vec<KeySpec>,
-    /// The first key's place, the last one's, and the distance between two, as `COMMAND` reports them.
+    /// The positions of the first and the last key, and the distance between two, as `COMMAND` reports them.
     pub(crate) range: [i64; 3],
     pub(crate) handler: Option<Handler>,
-    /// The command of a subcommand.
+    /// The number of the command that this subcommand belongs to.
     pub(crate) parent: Option<usize>,
     pub(crate) has_subcommands: bool,
     pub(crate) is_write: bool,
@@ -42,7 +42,7 @@ impl Command {
         &self.flags
     }
 
-    /// Whether a sentinel knows the command, or a server.
+    /// Returns whether a sentinel, or a server, knows the command.
     pub(crate) fn exists_in(&self, sentinel: bool) -> bool {
         let whole = self.name.split('|').next().unwrap_or_default();
         if sentinel {
@@ -85,7 +85,7 @@ const IN_SENTINELS: [&str; 15] = [
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) commands: Vec<Command>,
-    // No hash map: the first of a process draws random numbers that would be missing in the next seed.
+    // This is no hash map: the first of a process draws random numbers that would be missing in the next seed.
     numbers: BTreeMap<&'static str, usize>,
 }
 
@@ -106,7 +106,7 @@ impl Table {
             .map_or(Lookup::UnknownSubcommand(number), Lookup::Found)
     }
 
-    /// Returns the number of a command by its name, a subcommand's with `|`, in any case of letters.
+    /// Returns the number of a command by its name, which for a subcommand contains `|`, in any case of letters.
     pub(crate) fn by_name(&self, name: &[u8]) -> Option<usize> {
         let mut lower = [0; 40];
         let lower = lower.get_mut(..name.len())?;

@@ -31,7 +31,8 @@ impl Configuration {
         self.0.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Nothing is counted here: less than an empty server needs is too little, and anything else is enough.
+    /// Returns whether the limit is too small. Memory is not counted here: less than an empty server needs is too little, and anything else
+    /// is enough.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         let most = self.get("maxmemory").parse::<u64>().unwrap_or(0);
         most > 0 && most < EMPTY_SERVER && self.get("maxmemory-policy") == "noeviction"
@@ -103,7 +104,7 @@ fn bytes(text: &str) -> Option<u64> {
 /// The memory that an empty server of Redis 7.0 uses.
 pub(crate) const EMPTY_SERVER: u64 = 900_000;
 
-/// The settings that the library or its tests ask for, as a server has them that is told nothing.
+/// The settings that the library or its tests query, with Redis' defaults.
 const DEFAULTS: [(&str, &str); 24] = [
     ("appendfsync", "everysec"),
     ("appendonly", "no"),

@@ -14,11 +14,11 @@ use crate::decoder::Decoder;
 use crate::server::Server;
 use crate::{Value, dispatch};
 
-/// The bytes that are to be sent to a connection's client.
+/// The bytes to send to a connection's client.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Mutex<Vec<u8>>,
-    /// Something is to be sent, the connection is to be closed, or a stall has begun.
+    /// Signals that there are bytes to send, that the connection is to be closed, or that a stall has begun.
     changed: Notify,
     is_closed: AtomicBool,
 }
@@ -81,7 +81,7 @@ where
         if has_ended && connection.is_blocked() {
             break;
         }
-        // In a fixed order: a run is to be the same each time.
+        // The order is fixed, so that every run is the same.
         tokio::select! {
             biased;
             () = connection.outbox.changed.notified() => {}
@@ -98,11 +98,11 @@ where
         }
     }
     drop(connection);
-    // The client sees the end whether or not the stream is kept by others.
+    // The client sees the end even if others keep the stream.
     let _ = writer.shutdown().await;
 }
 
-/// A connection that the server knows; it forgets it when this is dropped.
+/// A connection that is registered at the server until this is dropped.
 struct Connection<'a> {
     server: &'a Server,
     id: u64,
@@ -110,7 +110,7 @@ struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    /// `None` if the server is dead.
+    /// Registers a connection, or returns `None` if the server is dead.
     fn open(server: &'a Server) -> Option<Self> {
         let mut inner = server.lock();
         if !inner.is_alive {
@@ -125,7 +125,7 @@ impl<'a> Connection<'a> {
         Some(Self { server, id, outbox })
     }
 
-    /// Answers a client that has waited long enough, or returns until when it waits.
+    /// Answers a client whose wait is over, or returns until when it waits.
     fn go_on(&self, core: &mut Core) -> Option<Instant> {
         let client = core.client(self.id);
         let protocol = client.protocol;
@@ -153,15 +153,15 @@ impl<'a> Connection<'a> {
         None
     }
 
-    /// Whether the client waits for a reply, other than because the server stands still.
+    /// Returns whether the client waits for a reply for another reason than a stall.
     fn is_blocked(&self) -> bool {
         let mut inner = self.server.lock();
         let core = inner.core();
         core.stalled_until.is_none() && core.client(self.id).blocked.is_some()
     }
 
-    /// Executes what has arrived whole. Returns until when the server stands still, if it does, and whether the connection is
-    /// to be closed once everything is sent.
+    /// Executes the requests that have arrived whole. Returns until when the server is stalled, if it is, and whether the connection is to
+    /// be closed once everything is sent.
     fn execute(&self, decoder: &mut Decoder) -> (Option<Instant>, bool) {
         let mut inner = self.server.lock();
         while !self.outbox.is_closed() {
@@ -182,7 +182,7 @@ impl<'a> Connection<'a> {
                 Ok(None) => break,
                 Ok(Some(request)) => {
                     let reply = dispatch::execute(&mut inner, self.id, &request);
-                    // By the protocol after the command: HELLO is answered in the one it has chosen.
+                    // The protocol is that after the command: the reply to HELLO is in the protocol that HELLO has chosen.
                     let protocol = inner.core().client(self.id).protocol;
                     self.outbox.send(&reply, protocol);
                 }
@@ -200,7 +200,7 @@ impl<'a> Connection<'a> {
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
         let mut inner = self.server.lock();
-        // A restart has forgotten all; the ids that are given out afterwards are others.
+        // This is harmless after a restart, which removes all connections and never reuses their ids.
         inner.core().disconnect(self.id);
     }
 }

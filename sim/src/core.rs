@@ -35,35 +35,35 @@ pub(crate) struct Core {
     pub(crate) started_us: u64,
     /// The replication id before the last promotion.
     pub(crate) replication_id_before: String,
-    /// How much has been written, in bytes as it were.
+    /// The amount of written data, in nominal bytes.
     pub(crate) offset: u64,
     /// The master, if this server is a replica.
     pub(crate) master: Option<Link>,
     pub(crate) replicas: Vec<Link>,
-    /// How long after a write this server has it, when it becomes a replica by a sentinel's command.
+    /// The time after which this server has a write, when it becomes a replica by a sentinel's command.
     pub(crate) lag: Duration,
     /// The last message of each sentinel on the channel on which sentinels greet each other.
     pub(crate) greetings: BTreeMap<String, Greeting>,
-    /// This server is a sentinel.
+    /// The state of the sentinel, if this server is one.
     pub(crate) sentinel: Option<Box<sentinel::State>>,
     /// The cluster that this server is a node of.
     pub(crate) cluster: Option<Box<ClusterView>>,
-    /// Where it can be reached.
+    /// The address of the server.
     pub(crate) address: (String, u16),
-    /// How many requests were executed since the server was made.
+    /// The number of requests that were executed since the server was made.
     pub(crate) commands: u64,
-    /// How often each command was executed since the server started, by requests and by scripts.
+    /// The number of executions of each command since the server started, by requests and by scripts.
     pub(crate) calls: BTreeMap<&'static str, u64>,
     /// The connections that have sent `MONITOR`.
     pub(crate) monitors: BTreeSet<u64>,
-    /// How many connections there have been since the server started.
+    /// The number of connections since the server started.
     pub(crate) connections: u64,
     pub(crate) fault: Option<Fault>,
-    /// Until when nothing is executed.
+    /// The moment until which nothing is executed.
     pub(crate) stalled_until: Option<Instant>,
-    /// A transaction is executed: nothing in it waits.
+    /// Whether a transaction is being executed, in which nothing waits.
     pub(crate) is_in_exec: bool,
-    /// How many scripts are in the cache, for `INFO`.
+    /// The number of scripts in the cache, for `INFO`.
     pub(crate) cached_scripts: usize,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Core {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) client: u64,
-    /// The protocol of the reply. A script sees the second.
+    /// The protocol of the reply. A script sees version 2.
     pub(crate) protocol: u8,
     /// The command's name, as the table has it.
     pub(crate) name: &'static str,
@@ -117,7 +117,7 @@ impl Core {
         }
     }
 
-    /// Starts anew: no connections, no subscriptions, a run id of its own.
+    /// Starts anew: no connections, no subscriptions, a new run id.
     pub(crate) fn restart(&mut self, keep_data: bool) {
         for client in self.clients.values() {
             client.outbox.close();
@@ -126,7 +126,7 @@ impl Core {
         self.pubsub = PubSub::default();
         if !keep_data {
             self.keyspace.flush(true);
-            // Its replicas follow it there.
+            // The replicas lose the data, too.
             self.replicate();
         }
         self.keyspace.forget_watches();
@@ -144,7 +144,7 @@ impl Core {
         }
     }
 
-    /// Whether the server is alone or in a cluster, as it says itself.
+    /// Returns whether the server is alone, in a cluster or a sentinel, as it reports itself.
     pub(crate) const fn mode(&self) -> &'static str {
         if self.cluster.is_some() {
             "cluster"
@@ -155,19 +155,19 @@ impl Core {
         }
     }
 
-    /// Whether there is no memory for more data.
+    /// Returns whether there is no memory for more data.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         self.fault == Some(Fault::OutOfMemory) || self.configuration.is_out_of_memory()
     }
 
-    /// Returns the state of a connection, which is there as long as one of its requests is executed.
+    /// Returns the state of a connection, which exists as long as one of its requests is executed.
     pub(crate) fn client(&mut self, id: u64) -> &mut Client {
         self.clients
             .entry(id)
             .or_insert_with(|| Client::new(id, None))
     }
 
-    /// Begins a connection. It needs no `AUTH` as long as the default user has no password.
+    /// Registers a connection. It needs no `AUTH` as long as the default user has no password.
     pub(crate) fn connect(&mut self, id: u64) -> &mut Client {
         let is_open = self
             .users
@@ -177,7 +177,7 @@ impl Core {
         self.clients.entry(id).or_insert(Client::new(id, user))
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub(crate) fn disconnect(&mut self, id: u64) {
         self.keyspace.unwatch(id);
         self.pubsub.forget(id);

@@ -1,18 +1,18 @@
-//! Requests out of a stream of bytes.
+//! The decoder of requests from a stream of bytes.
 
 use std::collections::VecDeque;
 
-/// Takes requests out of bytes as they arrive.
+/// A decoder of requests from bytes as they arrive.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: VecDeque<u8>,
-    /// The bytes of a request that has not arrived whole.
+    /// The arguments so far of a request that has not arrived whole.
     pending: Vec<Vec<u8>>,
-    /// How many more arguments that request has.
+    /// The number of arguments that this request still lacks.
     missing: usize,
 }
 
-/// Bytes that are no request. The server says so and closes the connection.
+/// The error for bytes that are no request. The server reports it and closes the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProtocolError(pub String);
@@ -23,15 +23,15 @@ impl Decoder {
         Self::default()
     }
 
-    /// Adds what has arrived.
+    /// Adds bytes that have arrived.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend(bytes);
     }
 
-    /// Returns the next request if it has arrived whole: its arguments, the command's name first.
+    /// Returns the next request if it has arrived whole: its arguments, with the command's name first.
     ///
     /// # Errors
-    /// The bytes are no request.
+    /// An error means that the bytes are no request.
     pub fn next_request(&mut self) -> Result<Option<Vec<Vec<u8>>>, ProtocolError> {
         loop {
             if self.missing == 0 {

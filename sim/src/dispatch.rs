@@ -77,7 +77,7 @@ fn checked(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Value {
     let is_dirty = core.keyspace.dirty.contains(&client);
     let transaction = &mut core.client(client).transaction;
     if let Some(transaction) = transaction.as_mut().filter(|_| !is_immediate) {
-        // One that will not be executed is not kept.
+        // A command of a transaction that will not be executed is not queued.
         if !transaction.is_flawed && !is_dirty {
             transaction.queue.push((number, request.to_vec()));
         }
@@ -86,7 +86,7 @@ fn checked(inner: &mut Inner, client: u64, request: &[Vec<u8>]) -> Value {
     run(inner, client, number, request)
 }
 
-/// Executes a command whose checks are done.
+/// Executes a command that has passed its checks.
 pub(crate) fn run(inner: &mut Inner, client: u64, number: usize, request: &[Vec<u8>]) -> Value {
     let command = &table().commands[number];
     let core = inner.core();
@@ -147,7 +147,7 @@ fn check(
     }
     let protocol = state.protocol;
     let user = state.user.clone();
-    // EXEC is judged by what it would execute.
+    // EXEC is judged by the commands that it would execute.
     let queue = state
         .transaction
         .as_ref()
@@ -174,7 +174,7 @@ fn check(
         let now = core.clock.now_ms();
         core.keyspace.select(0, now);
         let own = [(number, request)];
-        // EXEC goes where its queue goes.
+        // EXEC is routed by the commands in its queue.
         let state = core.client(client).transaction.as_mut();
         let queue = state.filter(|_| command.name == "exec");
         let queue = queue.map(|state| std::mem::take(&mut state.queue));
@@ -215,17 +215,17 @@ fn check(
     Ok(())
 }
 
-/// The error of a write while the memory is used up.
+/// Returns the error of a write while the memory is used up.
 pub(crate) fn out_of_memory() -> Failure {
     Failure::coded("OOM command not allowed when used memory > 'maxmemory'.")
 }
 
-/// The error of a write to a replica.
+/// Returns the error of a write to a replica.
 pub(crate) fn read_only() -> Failure {
     Failure::coded("READONLY You can't write against a read only replica.")
 }
 
-/// The error of a subcommand that does not exist, or has other arguments.
+/// Returns the error of a subcommand that does not exist, or has other arguments.
 pub(crate) fn unknown_subcommand(sub: &str, command: &str) -> Failure {
     Failure::general(format!("unknown subcommand '{sub}'. Try {command} HELP."))
 }

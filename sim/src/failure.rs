@@ -1,4 +1,4 @@
-//! Errors that a command is answered with.
+//! Error replies.
 
 /// The text of an error reply: a code and a message.
 #[derive(Clone, Debug, PartialEq)]
@@ -8,12 +8,12 @@ pub(crate) struct Failure(String);
 pub(crate) type Reply = Result<crate::Value, Failure>;
 
 impl Failure {
-    /// An error with the code `ERR`.
+    /// Returns an error with the code `ERR`.
     pub(crate) fn general(message: impl AsRef<str>) -> Self {
         Self(format!("ERR {}", message.as_ref()))
     }
 
-    /// An error with a code of its own, which the text begins with.
+    /// Returns an error with a code of its own, with which the text begins.
     pub(crate) fn coded(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -34,7 +34,7 @@ impl Failure {
         Self::general(format!("wrong number of arguments for '{command}' command"))
     }
 
-    /// Whether it sends the client to another node of a cluster, or away for now.
+    /// Returns whether the error sends the client to another node of a cluster, or away for now.
     pub(crate) fn is_redirect(&self) -> bool {
         let code = self.0.split(' ').next().unwrap_or_default();
         ["CROSSSLOT", "TRYAGAIN", "CLUSTERDOWN", "MOVED", "ASK"].contains(&code)

@@ -72,7 +72,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
     })
 }
 
-/// Adds a number of some unit in milliseconds to the time. `None` if that is no time.
+/// Converts a number of some unit to milliseconds and adds the current time. `None` if the result is no time.
 pub(crate) fn deadline(number: i64, unit: i64, now: u64) -> Option<i64> {
     let now = i64::try_from(now).ok()?;
     number.checked_mul(unit)?.checked_add(now)

@@ -1,16 +1,16 @@
 //! Patterns of keys and channels.
 
-/// Whether a text matches a pattern, by the rules of Redis' `stringmatchlen`: nothing matches no pattern, not even `*`.
+/// Returns whether a text matches a pattern, by the rules of Redis' `stringmatchlen`: an empty text matches no pattern, not even `*`.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     is_match(pattern, text, &mut false)
 }
 
-/// Like [`matches`], but for `*`, which all keys and all members match.
+/// Returns whether a key or member is selected: like [`matches`], except that `*` selects everything.
 pub(crate) fn selects(pattern: &[u8], text: &[u8]) -> bool {
     pattern == b"*" || matches(pattern, text)
 }
 
-/// No later part of the text can match either, once `gives_up` is set: what is behind the last `*` is nowhere in it.
+/// Matches a part of a text. Once `gives_up` is set, no later part can match either: the pattern behind the last `*` occurs nowhere in it.
 fn is_match(mut pattern: &[u8], mut text: &[u8], gives_up: &mut bool) -> bool {
     while let (Some((&first, rest)), Some((&byte, tail))) =
         (pattern.split_first(), text.split_first())
@@ -59,7 +59,7 @@ fn is_match(mut pattern: &[u8], mut text: &[u8], gives_up: &mut bool) -> bool {
     pattern.is_empty() && text.is_empty()
 }
 
-/// Whether a byte is in the class that begins here, and what follows the class.
+/// Returns whether a byte is in the class that begins here, and the pattern behind the class.
 fn class(mut pattern: &[u8], byte: u8) -> (bool, &[u8]) {
     let negated = pattern.first() == Some(&b'^');
     if negated {

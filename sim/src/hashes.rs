@@ -92,7 +92,7 @@ fn set(core: &mut Core, call: &Call<'_>) -> Reply {
     Ok(Value::count(added))
 }
 
-/// Draws fields; all of them, in their order, if as many are asked for as there are.
+/// Draws random fields; if as many are requested as there are, all of them in their order.
 fn random_fields(core: &mut Core, call: &Call<'_>) -> Reply {
     let count = call.args.get(2).map(|count| integer(count)).transpose()?;
     let with_values = match call.args.get(3..) {

@@ -15,7 +15,7 @@ use crate::keyspace::DATABASES;
 use crate::replication::Link;
 use crate::server::Fault;
 
-/// The version of the server that this one is compared with.
+/// The version of the real server that this one is compared with.
 pub(crate) const VERSION: &str = "7.0.15";
 
 pub(crate) fn handler(name: &str) -> Option<Handler> {
@@ -63,7 +63,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
     })
 }
 
-/// All commands, without their subcommands.
+/// Returns all commands, without their subcommands.
 fn commands(core: &Core) -> impl Iterator<Item = &'static Command> {
     let in_sentinel = core.sentinel.is_some();
     let commands = table().commands.iter();
@@ -123,7 +123,7 @@ fn role(core: &Core) -> Value {
     ])
 }
 
-/// Waits for replicas: where there are too few, for the whole time.
+/// Executes `WAIT`; with too few replicas it lasts the whole time.
 fn wait(core: &mut Core, call: &Call<'_>) -> Reply {
     if is_replica(core) {
         let text = "WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured \
@@ -177,7 +177,7 @@ fn debug(core: &mut Core, call: &Call<'_>) -> Reply {
             if call.client == Client::ADMINISTRATOR {
                 return Ok(Value::OK);
             }
-            // It is answered when it is over.
+            // The reply is sent when the time has passed.
             core.client(call.client).blocked = Some((until, Blocked::Moment(Value::OK)));
             Ok(Value::Several(Vec::new()))
         }

@@ -10,10 +10,11 @@ use crate::lua_values::to_reply;
 use crate::script_run::{Run, Slot, lock};
 use crate::{Value, redis_library, struct_pack};
 
-/// A Lua state with what Redis puts into it.
+/// A Lua state with the additions of Redis.
 pub(crate) struct Interpreter {
     lua: Lua,
-    /// The state that the running script may reach. A function in Lua cannot borrow it, so it lies here for as long as the script runs.
+    /// The state that the running script may reach. A function in Lua cannot borrow it, so it is stored here for as long as the script
+    /// runs.
     run: Slot,
     /// The globals, without the protection that scripts see.
     globals: Table,
@@ -30,7 +31,7 @@ impl Interpreter {
 
     fn build() -> mlua::Result<Self> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
-        // Panics are not caught by Lua: pcall and xpcall are to be the interpreter's own, whose stack has no more levels.
+        // Lua does not catch panics: pcall and xpcall have to be the interpreter's own, whose stack has no extra levels.
         let options = LuaOptions::new().catch_rust_panics(false);
         let lua = Lua::new_with(libraries, options)?;
         let run: Slot = Arc::default();
@@ -41,14 +42,14 @@ impl Interpreter {
             globals.raw_set(removed, LuaValue::Nil)?;
         }
         let math: Table = globals.raw_get("math")?;
-        // A script that draws at random would be another one each time.
+        // A script that draws random numbers would differ each time.
         math.raw_set("random", LuaValue::Nil)?;
         math.raw_set("randomseed", LuaValue::Nil)?;
         globals.raw_set("redis", redis_library::table(&lua, &run)?)?;
         globals.raw_set("struct", struct_pack::table(&lua)?)?;
         let xpcall: Function = globals.raw_get("xpcall")?;
         let pcall: Function = globals.raw_get("pcall")?;
-        // As Redis' own pcall does: an error that is a table is caught as its text.
+        // As in Redis' own pcall, an error that is a table is caught as its text.
         let caught = lua.create_function(|lua, mut values: MultiValue| {
             if let (Some(LuaValue::Boolean(false)), Some(error)) = (values.front(), values.get(1)) {
                 let text = match error {
@@ -80,7 +81,7 @@ impl Interpreter {
         })
     }
 
-    /// Compiles a script. The error is the compiler's.
+    /// Compiles a script. The error is the compiler's message.
     pub(crate) fn compile(&self, body: &[u8]) -> Result<Function, String> {
         let chunk = self.lua.load(body).set_name("@user_script");
         let chunk = chunk.set_mode(mlua::chunk::ChunkMode::Text);

@@ -1,4 +1,4 @@
-//! The databases: keys with values that expire, and who watches them.
+//! The databases: keys with values that expire, and the connections that watch them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -79,7 +79,7 @@ typed!(OrderedMap, Hash);
 typed!(BTreeSet<Vec<u8>>, Set);
 typed!(SortedSet, SortedSet);
 
-/// A value and when it expires, in milliseconds since 1970.
+/// A value and its expiry, in milliseconds since 1970.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) data: Data,
@@ -90,7 +90,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug)]
 struct Watched {
     client: u64,
-    /// It had expired when it was watched, and was not yet removed: that it is now changes nothing.
+    /// The key had expired when it was watched, and was not yet removed: its removal changes nothing.
     was_expired: bool,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Keyspace {
     watched: BTreeMap<(usize, Vec<u8>), Vec<Watched>>,
     /// Changes that have not been sent to replicas.
     changed: Changed,
-    /// Connections whose transactions are not to be executed.
+    /// Connections whose transactions must not be executed.
     pub(crate) dirty: BTreeSet<u64>,
 }
 
@@ -151,7 +151,7 @@ impl Keyspace {
         self.get(key).is_some()
     }
 
-    /// Returns a key's value if it has this type, nothing if there is none.
+    /// Returns a key's value if it has this type, and `None` if there is no key.
     pub(crate) fn read<T: Typed>(&mut self, key: &[u8]) -> Result<Option<&T>, Failure> {
         match self.get(key) {
             None => Ok(None),
@@ -159,7 +159,7 @@ impl Keyspace {
         }
     }
 
-    /// Like [`Self::read`], to change it. [`Self::changed`] is due afterwards.
+    /// Returns a key's value to be changed, like [`Self::read`]. The caller has to call [`Self::changed`] afterwards.
     pub(crate) fn write<T: Typed>(&mut self, key: &[u8]) -> Result<Option<&mut T>, Failure> {
         match self.get(key) {
             None => Ok(None),
@@ -169,7 +169,7 @@ impl Keyspace {
         }
     }
 
-    /// Like [`Self::write`], of a key that is made if there is none.
+    /// Returns a key's value to be changed, like [`Self::write`], and creates the key if there is none.
     pub(crate) fn create<T: Typed>(&mut self, key: &[u8]) -> Result<&mut T, Failure> {
         self.expire(key);
         let entry = self.databases[self.selected]
@@ -181,13 +181,13 @@ impl Keyspace {
         T::of_mut(&mut entry.data).ok_or_else(Failure::wrong_type)
     }
 
-    /// Sets a key, whatever it was.
+    /// Sets a key, whatever its value was.
     pub(crate) fn set(&mut self, key: &[u8], entry: Entry) {
         self.databases[self.selected].insert(key.to_vec(), entry);
         self.touch(key);
     }
 
-    /// Removes a key, and returns what it was.
+    /// Removes a key, and returns its entry.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         self.expire(key);
         let entry = self.databases[self.selected].remove(key)?;
@@ -195,7 +195,7 @@ impl Keyspace {
         Some(entry)
     }
 
-    /// Removes what has become empty, and tells those who watch the key.
+    /// Removes the key if it has become empty, and notifies the connections that watch it.
     pub(crate) fn changed(&mut self, key: &[u8]) {
         let database = &mut self.databases[self.selected];
         if database.get(key).is_some_and(|entry| entry.data.is_empty()) {
@@ -216,7 +216,7 @@ impl Keyspace {
         entries.filter(move |(_, entry)| entry.expires.is_none_or(|expires| now <= expires))
     }
 
-    /// Counts the keys of the selected database, those that have expired and were not noticed included.
+    /// Counts the keys of the selected database, including expired keys that are still stored.
     pub(crate) fn len(&self) -> usize {
         self.databases[self.selected].len()
     }
@@ -266,7 +266,7 @@ impl Keyspace {
         self.dirty.clear();
     }
 
-    /// Whether a key that a connection watches has expired since.
+    /// Returns whether a key that a connection watches has expired since.
     pub(crate) fn has_expired_watched(&self, client: u64) -> bool {
         self.watched.iter().any(|((database, key), watchers)| {
             let mut watchers = watchers.iter();
@@ -291,7 +291,7 @@ impl Keyspace {
         }
     }
 
-    /// Returns what was changed since this was asked last.
+    /// Returns the changes since the last call.
     pub(crate) fn take_changed(&mut self) -> Changed {
         std::mem::take(&mut self.changed)
     }
@@ -324,8 +324,8 @@ impl Keyspace {
         self.changed.clear();
     }
 
-    /// Returns up to a number of keys, and those that share a hash with the last of them, in the order of their hashes,
-    /// and the hash to go on from; 0 at the end.
+    /// Returns up to this number of keys, and the keys that share a hash with the last of them, in the order of their hashes, and the hash
+    /// to continue from; 0 at the end.
     pub(crate) fn page(&self, cursor: u64, count: usize) -> (u64, Vec<Vec<u8>>) {
         let mut hashed: BTreeMap<u64, Vec<&Vec<u8>>> = BTreeMap::new();
         for (key, _) in self.keys() {
@@ -342,11 +342,11 @@ impl Keyspace {
     }
 }
 
-/// As many as Redis has unless it is told otherwise.
+/// The number of databases, which is Redis' default.
 pub(crate) const DATABASES: usize = 16;
 
-/// Where a scan finds a key (FNV-1a): an order of which nobody can guess that it is one, the same in every run. 0 is the
-/// cursor at which a scan begins and ends.
+/// Returns the position of a key in a scan (FNV-1a): an order that looks random and is the same in every run. 0 is the cursor at which a
+/// scan begins and ends.
 fn scan_hash(key: &[u8]) -> u64 {
     let hash = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,6 +1,6 @@
-//! The keys among the arguments of a request, and what the command does with them.
+//! The keys among the arguments of a request, and the kind of access that the command has to them.
 
-/// Where some of a command's keys are, and how they are used.
+/// The positions of some of a command's keys, and their use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeySpec {
     begin: usize,
@@ -13,14 +13,14 @@ pub(crate) struct KeySpec {
 
 #[derive(Clone, Copy, Debug)]
 enum Extent {
-    /// Up to an argument, counted from the first key, or from the end if negative.
+    /// The keys up to an argument, counted from the first key, or from the end if negative.
     Range { last: i64, step: usize },
-    /// As many as an argument says, which is counted from the beginning of these.
+    /// As many keys as an argument says, whose position is counted from the beginning of the keys.
     Counted { first: usize },
 }
 
 impl KeySpec {
-    /// Reads one from the table, if it is of a form that is supported; the forms of `SORT` and `MIGRATE` are not.
+    /// Parses a specification of the table, if its form is supported; the forms of `SORT` and `MIGRATE` are not.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let begin = parts.next()?.parse().ok()?;
@@ -40,7 +40,7 @@ impl KeySpec {
                 first: usize::try_from(*numbers.get(1)?).ok()?,
             }
         };
-        // By Redis' rule: a key that is updated, inserted or deleted is written; one whose value is returned is read.
+        // Redis' rule is that a key that is updated, inserted or deleted is written; a key whose value is returned is read.
         let any = |wanted: &[&str]| wanted.iter().any(|flag| flags.contains(flag));
         Some(Self {
             begin,
@@ -51,7 +51,7 @@ impl KeySpec {
         })
     }
 
-    /// Returns the keys in a request. None if the arguments do not fit.
+    /// Returns the keys in a request, or none if the arguments do not fit.
     pub(crate) fn keys<'a>(&self, request: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
         if self.is_no_key {
             return Vec::new();
@@ -59,7 +59,7 @@ impl KeySpec {
         self.found(request)
     }
 
-    /// Returns the keys and the shard channels in a request, by which a node of a cluster judges whether it serves it. A count
+    /// Returns the keys and the shard channels in a request, by which a node of a cluster decides whether it serves the request. A count
     /// that is too large for the request gives no keys: the request is refused when it is executed.
     pub(crate) fn keys_and_channels<'a>(&self, request: &'a [Vec<u8>]) -> Vec<&'a [u8]> {
         let found = self.found(request);

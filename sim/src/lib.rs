@@ -1,16 +1,15 @@
 //! Simulated Redis servers in memory, alone, behind sentinels and in clusters, for deterministic tests of the whole library.
 //!
-//! A server answers as Redis 7.0.15 does, executes Lua scripts with the interpreter that Redis embeds, and takes its time from
-//! tokio's clock, which a test can pause. Two runs with the same seed and the same requests give the same replies: nothing
-//! depends on a hash map's order, on the machine's clock or on its speed. A standing differential test compares servers, clusters
-//! and sentinels with real ones.
+//! A server answers as Redis 7.0.15 does, executes Lua scripts with the interpreter that Redis embeds, and takes its time from tokio's
+//! clock, which a test can pause. Two runs with the same seed and the same requests give the same replies: nothing depends on a hash map's
+//! order, on the machine's clock or on its speed. A standing differential test compares servers, clusters and sentinels with real ones.
 //!
-//! Not implemented: streams, geography, HyperLogLog and bit fields; blocking pops; commands that nothing here sends, such as
-//! `MSET`, `APPEND`, `LINSERT`, `ZPOPMIN` and ranges by bytes; `DUMP`, `RESTORE`, tracking and keyspace notifications; replicas of
-//! replicas; selectors of access lists; in scripts `cjson`, `cmsgpack`, `bit`, random numbers and the third version of the
-//! protocol. A request for any of these gets an error that says so.
+//! Not implemented: streams, geography, HyperLogLog and bit fields; blocking pops; commands that nothing here sends, such as `MSET`,
+//! `APPEND`, `LINSERT`, `ZPOPMIN` and ranges by bytes; `DUMP`, `RESTORE`, tracking and keyspace notifications; replicas of replicas;
+//! selectors of access lists; in scripts `cjson`, `cmsgpack`, `bit`, random numbers and version 3 of the protocol. A request for any of
+//! these gets an error that says so.
 //!
-//! The simulation is an opinion of what Redis does. Memory and processor time cost nothing here, and nothing is written to a disk.
+//! The simulation implements an opinion of Redis' behaviour. Memory and processor time cost nothing here, and nothing is written to a disk.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::disallowed_methods,

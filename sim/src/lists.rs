@@ -92,7 +92,7 @@ fn pop(core: &mut Core, call: &Call<'_>) -> Reply {
 }
 
 fn not_negative(number: &[u8], message: &str) -> Result<usize, Failure> {
-    // Whatever is no number within the range is answered by the one message.
+    // Every argument that is no number within the range gets the same error.
     let number = crate::arguments::strict_integer(number);
     let number = number.and_then(|number| usize::try_from(number).ok());
     number.ok_or_else(|| Failure::general(message))

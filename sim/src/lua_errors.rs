@@ -1,19 +1,19 @@
-//! Errors on their way through Lua: as Redis makes tables of them, with where in the script they come from.
+//! Errors on their way through Lua: Redis turns them into tables that name the place in the script.
 
 use mlua::{Lua, Table, Value as LuaValue};
 
 /// The error that a function of Redis raises. mlua can raise no table, so the code that catches this error makes the table.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Raised {
-    /// A table with this error, which has a code.
+    /// The text of a table, with a code.
     #[error("{0}")]
     Table(String),
-    /// A text.
+    /// A plain text.
     #[error("{0}")]
     Text(String),
 }
 
-/// An error's text has a code; one of a single word gets the usual one.
+/// Returns the text with a code: a text of a single word gets the usual one.
 pub(crate) fn coded(text: &str) -> String {
     let text = text.trim_matches(['\r', '\n']);
     if text.contains(' ') {
@@ -23,7 +23,7 @@ pub(crate) fn coded(text: &str) -> String {
     }
 }
 
-/// An error whose text begins with the line of the script that has caused it.
+/// Returns an error whose text begins with the line of the script that caused it.
 pub(crate) fn located(lua: &Lua, text: &str) -> mlua::Error {
     let place = lua.inspect_stack(1, |debug| {
         let source = debug.source();
@@ -34,7 +34,7 @@ pub(crate) fn located(lua: &Lua, text: &str) -> mlua::Error {
     mlua::Error::external(Raised::Text(format!("{place}{text}")))
 }
 
-/// The error's table, with where in the script it was raised.
+/// Returns the table of an error, with the place in the script where it was raised.
 pub(crate) fn on_error(lua: &Lua, error: LuaValue) -> mlua::Result<Table> {
     let table = match &error {
         LuaValue::Table(table) => table.clone(),
@@ -63,7 +63,7 @@ pub(crate) fn on_error(lua: &Lua, error: LuaValue) -> mlua::Result<Table> {
             )
         })
     };
-    // The function that raised it may be one of Redis or of Lua itself: the script is whoever has called that.
+    // The function that raised it may be one of Redis or of Lua itself: the script is the first caller that is not native.
     let mut levels = (1..).map_while(place);
     let found = levels.find(|(is_native, ..)| !is_native);
     if let Some((_, Some(source), line)) = found {
@@ -73,7 +73,7 @@ pub(crate) fn on_error(lua: &Lua, error: LuaValue) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// The text of an error, and whether it is a table's.
+/// Returns the text of an error, and whether it belongs to a table.
 pub(crate) fn text_of(error: &mlua::Error) -> (String, bool) {
     match error {
         mlua::Error::CallbackError { cause, .. } => text_of(cause),

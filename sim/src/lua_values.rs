@@ -1,4 +1,4 @@
-//! Replies as scripts see them, and what scripts return as replies.
+//! The conversions of replies to the values that scripts see, and of the results of scripts to replies.
 
 use mlua::{Lua, Value as LuaValue};
 
@@ -6,7 +6,7 @@ use crate::Value;
 use crate::lua_errors::{coded, error_table};
 use crate::value::double;
 
-/// A reply as a script sees it, in the second protocol.
+/// Converts a reply to the value that a script sees, in version 2 of the protocol.
 pub(crate) fn to_lua(lua: &Lua, reply: Value) -> mlua::Result<LuaValue> {
     let list = |items: Vec<Value>| {
         let table = lua.create_table_with_capacity(items.len(), 0)?;
@@ -41,7 +41,7 @@ pub(crate) fn to_lua(lua: &Lua, reply: Value) -> mlua::Result<LuaValue> {
     }
 }
 
-/// A script's result as a reply.
+/// Converts a script's result to a reply.
 pub(crate) fn to_reply(result: LuaValue) -> mlua::Result<Value> {
     Ok(match result {
         LuaValue::String(text) => Value::bulk(text.as_bytes()),
@@ -71,7 +71,7 @@ pub(crate) fn to_reply(result: LuaValue) -> mlua::Result<Value> {
     })
 }
 
-/// As C converts: what is out of range is the least number.
+/// Converts a number as C does: a number out of range becomes the least one.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,

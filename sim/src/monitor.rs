@@ -11,7 +11,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
     })
 }
 
-/// Shows a request to the connections that have asked for it. Commands of administrators and passwords are not shown.
+/// Sends a request to the monitoring connections. Commands of administrators and passwords are not shown.
 pub(crate) fn feed(core: &mut Core, client: u64, command: &Command, request: &[Vec<u8>]) {
     let is_hidden = command.has("admin") || ["auth", "hello"].contains(&command.name);
     if core.monitors.is_empty() || is_hidden {
@@ -34,7 +34,7 @@ pub(crate) fn feed(core: &mut Core, client: u64, command: &Command, request: &[V
     }
 }
 
-/// Escapes what is not printable, and quotes, as Redis does.
+/// Escapes unprintable bytes, and quotes, as Redis does.
 fn escaped(word: &[u8]) -> String {
     let mut text = String::new();
     for &byte in word {

@@ -53,20 +53,20 @@ impl Service for Server {
     }
 }
 
-/// A fault of one message: of what one write hands to the network, which may be several commands.
+/// A fault of one message. A message is the data of one write, which may be several commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum MessageFault {
     /// The connection breaks, and the message is lost.
     Cut,
-    /// The message is delivered, then the connection breaks: the reply to it is lost.
+    /// The message is delivered, then the connection breaks: its reply is lost.
     CutAfter,
-    /// The message, and what is sent behind it, arrives this much later.
+    /// The message, and everything sent behind it, arrives this much later.
     Stall(Duration),
     /// Nothing arrives on the connection any more, in either direction, and neither end is notified.
     BlackHole,
-    /// The connection breaks for the sender, but the message arrives this much later at a receiver that has not noticed, as
-    /// from a buffer on the way.
+    /// The connection breaks for the sender, but the message arrives this much later, as from a buffer on the way, at a receiver that has
+    /// not noticed.
     Late(Duration),
     /// The message is delivered, and this much later once more, on a connection of its own. The reply to the copy is lost.
     Duplicate(Duration),
@@ -82,7 +82,7 @@ pub(crate) enum Fate {
     Late,
 }
 
-/// From one host to another.
+/// The direction from one host to another.
 type Link = (String, String);
 
 #[derive(Debug)]
@@ -91,13 +91,13 @@ struct Shared {
     services: BTreeMap<(String, u16), Arc<dyn Service>>,
     /// The faults of the next messages on each link.
     next: BTreeMap<Link, VecDeque<MessageFault>>,
-    /// The links on which nothing arrives, and how many blocks each has.
+    /// The links on which nothing arrives, and the number of blocks of each.
     blocked: BTreeMap<Link, u32>,
     /// The longest latency of most messages, and of every fiftieth.
     latency: (u64, u64),
-    /// The hosts whose connection attempts are refused, and how many reasons there are for it.
+    /// The hosts whose connection attempts are refused, and the number of reasons for it.
     refused: BTreeMap<String, u32>,
-    /// How many connections clients have to each host.
+    /// The number of connections that clients have to each host.
     open: BTreeMap<Arc<str>, usize>,
     /// The readers behind blocked links.
     waiting: Vec<Waker>,
@@ -155,11 +155,11 @@ impl Network {
     /// Removes the service at an address. Its connections stay.
     pub fn remove(&self, host: &str, port: u16) {
         let service = self.lock().services.remove(&(host.to_owned(), port));
-        // Its destructor may use the network.
+        // The service's destructor may use the network.
         drop(service);
     }
 
-    /// Returns the server at an address, if one is there, and each host receives what the other sends.
+    /// Returns the server at an address, if there is one and both hosts can reach each other.
     pub(crate) fn reach(&self, from: &str, (host, port): (&str, u16)) -> Option<Server> {
         let shared = self.lock();
         let is_cut = shared.is_blocked(from, host) || shared.is_blocked(host, from);
@@ -177,8 +177,8 @@ impl Network {
         self.lock().latency = (ms(most), ms(some));
     }
 
-    /// Lets nothing arrive at `to` from `from` any more. What is sent arrives when the link is there again, as TCP sees
-    /// to it.
+    /// Blocks a link, so that nothing arrives at `to` from `from`. Data that is sent meanwhile arrives when the link is restored, as TCP
+    /// ensures.
     pub fn block(&self, from: &str, to: &str) {
         let mut shared = self.lock();
         *shared.blocked.entry((from.into(), to.into())).or_default() += 1;
@@ -202,31 +202,31 @@ impl Network {
         release(&mut self.lock().refused, &from.to_owned());
     }
 
-    /// Lets something go wrong with the next message on a link.
+    /// Applies a fault to the next message on a link.
     pub fn fault_next(&self, from: &str, to: &str, fault: MessageFault) {
         let mut shared = self.lock();
         let link = (from.into(), to.into());
         shared.next.entry(link).or_default().push_back(fault);
     }
 
-    /// Returns whether something goes wrong with the next message on a link.
+    /// Returns whether the next message on a link will suffer a fault.
     pub fn has_fault_next(&self, from: &str, to: &str) -> bool {
         let shared = self.lock();
         let faults = shared.next.get(&(from.into(), to.into()));
         faults.is_some_and(|faults| !faults.is_empty())
     }
 
-    /// Returns whether nothing arrives on some link.
+    /// Returns whether any link is blocked.
     pub(crate) fn has_blocks(&self) -> bool {
         !self.lock().blocked.is_empty()
     }
 
-    /// Returns whether nothing arrives at `to` from `from`.
+    /// Returns whether the link from `from` to `to` is blocked.
     pub fn is_blocked(&self, from: &str, to: &str) -> bool {
         self.lock().is_blocked(from, to)
     }
 
-    /// Ends all blocks and refusals, and takes back what was to go wrong with the next messages.
+    /// Ends all blocks and refusals, and removes the faults of the next messages.
     pub fn heal(&self) {
         let mut shared = self.lock();
         shared.next.clear();
@@ -241,7 +241,7 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// If nobody listens there, or by a fault.
+    /// The connection is refused if no service listens there, or by a fault.
     pub async fn connect(&self, from: &str, host: &str, port: u16) -> io::Result<Stream> {
         let (latency, answered, refused) = {
             let mut shared = self.lock();
@@ -263,12 +263,12 @@ impl Network {
         Ok(ours)
     }
 
-    /// Returns what has happened so far.
+    /// Returns the counts of events so far.
     pub fn counts(&self) -> Counts {
         self.lock().counts
     }
 
-    /// Returns how many connections to a host its clients have not closed.
+    /// Returns the number of connections to a host that its clients have not closed.
     pub fn open_connections(&self, host: &str) -> usize {
         self.lock().open.get(host).copied().unwrap_or(0)
     }
@@ -293,7 +293,7 @@ impl Network {
         self.lock().prints = true;
     }
 
-    /// Decides on a message, and on how long it takes.
+    /// Decides the fate of a message, and its delay.
     pub(crate) fn send(&self, from: &str, to: &str, message: &[u8]) -> (Fate, Duration) {
         let mut shared = self.lock();
         shared.note(from, to, message);
@@ -328,7 +328,7 @@ impl Network {
         self.lock().latency()
     }
 
-    /// Whether nothing arrives on this link now. The reader is woken when that ends.
+    /// Returns whether the link is blocked now. The reader is woken when that ends.
     pub(crate) fn blocks(&self, from: &str, to: &str, reader: &Waker) -> bool {
         let mut shared = self.lock();
         let blocked = shared.is_blocked(from, to);
@@ -344,7 +344,7 @@ impl Network {
 }
 
 impl Shared {
-    /// Short mostly, and now and then much longer.
+    /// Draws a latency: short mostly, and now and then much longer.
     fn latency(&mut self) -> Duration {
         let (most, some) = self.latency;
         let longest = if self.random.below(50) == 0 {
@@ -364,7 +364,7 @@ impl Shared {
     fn repeat(&self, network: &Network, (from, to): (&str, &str), message: &[u8], by: Duration) {
         let mut services = self.services.iter();
         let found = services.find(|((host, _), _)| host == to);
-        // A reply or a push has no second connection to come by.
+        // A reply or a push has no second connection to arrive on.
         let Some((_, service)) = found else { return };
         let (service, message) = (service.clone(), message.to_vec());
         let (network, from, to) = (network.clone(), format!("copy of {from}"), to.to_owned());
@@ -373,7 +373,7 @@ impl Shared {
             if !service.is_up() {
                 return;
             }
-            // Only here: the network is locked while a message is sent.
+            // The connection is made only here, since the network is locked while a message is sent.
             let (mut copy, theirs) = stream::pair(&network, &from, &to);
             tokio::spawn(service.serve(theirs));
             let _ = copy.write_all(&message).await;
@@ -397,7 +397,7 @@ impl Shared {
         }
     }
 
-    /// FNV-1a, over everything that can be seen on the wire.
+    /// Adds a message to the hash (FNV-1a) of everything that can be seen on the wire.
     fn note(&mut self, from: &str, to: &str, message: &[u8]) {
         self.counts.messages += 1;
         let now = self.begun.elapsed().as_micros().to_le_bytes();
@@ -408,7 +408,7 @@ impl Shared {
     }
 }
 
-/// Takes one reason away.
+/// Removes one reason.
 fn release<K: Ord>(reasons: &mut BTreeMap<K, u32>, key: &K) {
     if let Some(count) = reasons.get_mut(key) {
         *count -= 1;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Fields and values in the order of insertion. A field that is overwritten keeps its place.
+/// Fields and values in the order of insertion. A field that is overwritten keeps its position.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OrderedMap {
     places: HashMap<Vec<u8>, u64>,

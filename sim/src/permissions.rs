@@ -16,7 +16,7 @@ pub(crate) enum Denied {
 }
 
 impl Denied {
-    /// The error of a request.
+    /// Returns the error of a request.
     pub(crate) fn failure(self, command: &str) -> Failure {
         let what = match self {
             Self::Command => format!("run the '{command}' command"),
@@ -26,7 +26,7 @@ impl Denied {
         Failure::coded(format!("NOPERM this user has no permissions to {what}"))
     }
 
-    /// The error of a command within a transaction that was allowed when it was queued.
+    /// Returns the error of a command within a transaction that was allowed when it was queued.
     pub(crate) fn since_queued(self) -> Failure {
         let reason = match self {
             Self::Command => "no permission to execute the command or subcommand",
@@ -39,7 +39,7 @@ impl Denied {
         ))
     }
 
-    /// The error of a command within a script, without its code.
+    /// Returns the error of a command within a script, without its code.
     pub(crate) const fn in_script(self) -> &'static str {
         match self {
             Self::Command => "The user executing the script can't run this command or subcommand",
@@ -53,7 +53,7 @@ impl Denied {
     }
 }
 
-/// A pattern of keys, and what may be done with them.
+/// A pattern of keys, and the kind of access that it allows.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPattern {
     pub(crate) pattern: Vec<u8>,
@@ -64,9 +64,9 @@ pub(crate) struct KeyPattern {
 /// The permissions of a user.
 #[derive(Clone, Debug)]
 pub(crate) struct Permissions {
-    /// By the command's number.
+    /// Whether each command is allowed, by its number.
     pub(crate) commands: Vec<bool>,
-    /// Of commands that are not allowed: the first arguments with which they are.
+    /// The first arguments with which commands are allowed that otherwise are not.
     pub(crate) first_arguments: BTreeMap<usize, Vec<Vec<u8>>>,
     pub(crate) all_keys: bool,
     pub(crate) keys: Vec<KeyPattern>,
@@ -95,7 +95,7 @@ impl Permissions {
         }
     }
 
-    /// Whether a request may be executed; if not, what is denied, and its name.
+    /// Checks whether a request may be executed. The error is the denied part, and its name.
     pub(crate) fn check(&self, number: usize, request: &[Vec<u8>]) -> Result<(), (Denied, String)> {
         let command = &table().commands[number];
         if !self.commands[number] {
@@ -108,7 +108,7 @@ impl Permissions {
         }
         if !self.all_keys {
             for spec in &command.keys {
-                // SET reads only if it is to return what was there.
+                // SET reads only if it is to return the old value.
                 let mut options = request.iter().skip(3);
                 let returns = options.any(|option| option.eq_ignore_ascii_case(b"get"));
                 let reads = spec.reads && (command.name != "set" || returns);
@@ -143,7 +143,7 @@ impl Permissions {
         })
     }
 
-    /// A pattern has to be one of those that are allowed, literally.
+    /// Returns whether a channel is allowed. A pattern has to be literally one of those that are allowed.
     fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         self.channels.iter().any(|allowed| {
             if is_pattern {

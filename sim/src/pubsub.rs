@@ -1,4 +1,4 @@
-//! Messages: channels, patterns of channels, and the channels of shards.
+//! Messages: channels, patterns of channels, and shard channels.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ enum Manner {
 }
 
 impl Manner {
-    /// The beginning of the command's name, and of the names of its messages.
+    /// Returns the way for a command, by the beginning of its name, which the names of its messages share.
     fn of(command: &str) -> Self {
         match command.as_bytes().first() {
             Some(b'p') => Self::Pattern,
@@ -49,7 +49,7 @@ impl PubSub {
         }
     }
 
-    /// Whether a connection has subscribed to anything.
+    /// Returns whether a connection has subscribed to anything.
     pub(crate) fn is_subscribed(&self, client: u64) -> bool {
         let all = [&self.channels, &self.patterns, &self.shard_channels];
         all.into_iter()
@@ -71,7 +71,7 @@ impl PubSub {
         }
     }
 
-    /// The number that a subscription is confirmed with.
+    /// Returns the number with which a subscription is confirmed.
     fn total(&self, manner: Manner, client: u64) -> Value {
         Value::count(match manner {
             Manner::Shard => count(&self.shard_channels, client),
@@ -247,6 +247,6 @@ fn numbers(subscriptions: &Subscriptions, call: &Call<'_>) -> Value {
         found.push(Value::bulk(channel));
         found.push(Value::count(subscriptions.get(channel).map_or(0, Vec::len)));
     }
-    // An array in both protocols.
+    // The result is an array in both protocols.
     Value::Array(found)
 }

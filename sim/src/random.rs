@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// A small generator (SplitMix64): what it gives depends on its seed alone.
+/// A small generator (SplitMix64): its output depends on its seed alone.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Starts with the seed.
+    /// Starts a generator with the seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     #[expect(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -22,7 +22,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below the limit, which is not zero.
+    /// Returns a number below the limit, which is not zero.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
@@ -32,18 +32,18 @@ impl Random {
         Self(seed ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93))
     }
 
-    /// A duration below the limit, in whole milliseconds.
+    /// Returns a duration below the limit, in whole milliseconds.
     pub fn up_to(&mut self, limit: Duration) -> Duration {
         let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(self.below(limit.max(1)))
     }
 
-    /// Whether an event occurs that occurs this many times out of a hundred.
+    /// Returns whether an event occurs that occurs this many times out of a hundred.
     pub fn percent(&mut self, times: u64) -> bool {
         self.below(100) < times
     }
 
-    /// Forty hexadecimal digits: the form of a run id.
+    /// Returns forty hexadecimal digits, the form of a run id.
     pub(crate) fn run_id(&mut self) -> String {
         let (first, second, third) = (self.next(), self.next(), self.next());
         format!("{first:016x}{second:016x}{:08x}", third >> 32)

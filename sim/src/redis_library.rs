@@ -11,7 +11,7 @@ use crate::script_run::{Slot, command};
 use crate::value::double;
 use crate::{Value, info};
 
-/// Makes the table.
+/// Makes the table `redis`.
 pub(crate) fn table(lua: &Lua, run: &Slot) -> mlua::Result<Table> {
     let redis = lua.create_table()?;
     for (name, raises) in [("call", true), ("pcall", false)] {

@@ -1,6 +1,6 @@
-//! Replication: what a master has written, on its way to its replicas.
+//! Replication: the writes of a master, on their way to its replicas.
 //!
-//! A replica is sent whole keys. What it has received by a moment is what the master had written a lag before; the rest is lost if
+//! A replica is sent whole keys. At any moment it has received everything that the master had written one lag before; the rest is lost if
 //! it is promoted then.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -12,28 +12,28 @@ use tokio::time::Instant;
 use crate::core::Core;
 use crate::keyspace::Entry;
 
-/// A key as it is after a write, `None` if it is gone; its database first.
+/// A key after a write, with its database first; `None` if the key is gone.
 type Change = (usize, Vec<u8>, Option<Entry>);
 
-/// The way from a master to one of its replicas.
+/// The link from a master to one of its replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     state: Arc<Mutex<State>>,
-    /// Where the master and the replica can be reached, as `INFO` and `ROLE` tell.
+    /// The addresses of the master and the replica, as `INFO` and `ROLE` report them.
     pub(crate) master: (String, u16),
     pub(crate) replica: (String, u16),
 }
 
 #[derive(Debug)]
 struct State {
-    /// Writes that no replica has received, each with the master's offset behind it.
+    /// Writes that the replica has not received, each with the master's offset behind it.
     pending: VecDeque<(u64, Instant, Vec<Change>)>,
     /// The offset up to which everything was received.
     received: u64,
     lag: Duration,
-    /// Nothing has arrived since.
+    /// The moment since which nothing has arrived.
     cut: Option<Instant>,
-    /// One of both has gone: the replica was promoted, or follows another.
+    /// The link has ended: the replica was promoted, or follows another master.
     is_over: bool,
 }
 
@@ -90,7 +90,7 @@ impl Link {
             .push_back((offset, Instant::now(), changes));
     }
 
-    /// Takes what has arrived by now.
+    /// Removes and returns the changes that have arrived by now.
     fn arrived(&self) -> Vec<Change> {
         let mut state = self.state();
         let (until, lag) = (state.until(), state.lag);
@@ -108,7 +108,7 @@ impl Link {
         found
     }
 
-    /// The offset that the replica has acknowledged by now.
+    /// Returns the offset that the replica has acknowledged by now.
     pub(crate) fn acknowledged(&self) -> u64 {
         let state = self.state();
         let until = state.until();
@@ -119,7 +119,7 @@ impl Link {
         arrived.last().map_or(state.received, |item| item.0)
     }
 
-    /// When the replica will have received everything up to an offset, if nothing happens to it.
+    /// Returns when the replica will have received everything up to an offset, if nothing happens to it.
     pub(crate) fn arrival(&self, offset: u64) -> Option<Instant> {
         let state = self.state();
         if state.cut.is_some() || state.is_over {
@@ -131,14 +131,14 @@ impl Link {
 }
 
 impl State {
-    /// Until when whatever was to arrive has arrived: now, or when the link was cut.
+    /// Returns the moment up to which messages have arrived: now, or when the link was cut.
     fn until(&self) -> Instant {
         self.cut.unwrap_or_else(Instant::now)
     }
 }
 
 impl Core {
-    /// Whether the server follows a master, or refuses writes as if it did.
+    /// Returns whether the server follows a master, or refuses writes as if it did.
     pub(crate) fn is_replica(&self) -> bool {
         let view = self.cluster.as_ref();
         self.fault == Some(crate::Fault::ReadOnly)
@@ -146,7 +146,7 @@ impl Core {
             || view.is_some_and(|view| view.master().is_some())
     }
 
-    /// Takes over what has arrived from the master.
+    /// Applies the changes that have arrived from the master.
     pub(crate) fn catch_up(&mut self) {
         let Some(link) = &self.master else { return };
         let changes = link.arrived();
@@ -157,7 +157,7 @@ impl Core {
         self.keyspace.take_changed();
     }
 
-    /// Sends the replicas what was written since the last time. Returns whether anything was.
+    /// Sends the replicas the writes since the last call. Returns whether there were any.
     pub(crate) fn replicate(&mut self) -> bool {
         let changed = self.keyspace.take_changed();
         if changed.is_empty() {
@@ -171,7 +171,7 @@ impl Core {
         true
     }
 
-    /// Begins to follow another server with all that it has.
+    /// Begins to follow another server with all of its data.
     pub(crate) fn follow(&mut self, master: &mut Self, lag: Duration) {
         self.stop_following();
         for link in self.replicas.drain(..) {
@@ -187,7 +187,7 @@ impl Core {
         self.master = Some(link);
     }
 
-    /// Becomes a master with what has arrived by now.
+    /// Becomes a master with the data that has arrived by now.
     pub(crate) fn promote(&mut self) {
         self.catch_up();
         if self.stop_following() {
@@ -196,7 +196,7 @@ impl Core {
         }
     }
 
-    /// Cuts all links, as the death of the server does, or mends them.
+    /// Cuts all links, as the death of the server does, or restores them.
     pub(crate) fn cut_links(&mut self, is_cut: bool) {
         for link in self.replicas.iter().chain(&self.master) {
             link.set_cut(is_cut);
@@ -217,7 +217,7 @@ impl Core {
         links.filter(|link| link.acknowledged() >= offset).count()
     }
 
-    /// When as many replicas as wanted will have received everything up to an offset.
+    /// Returns when this many replicas will have received everything up to an offset.
     pub(crate) fn acknowledged_at(&self, offset: u64, wanted: usize) -> Option<Instant> {
         let links = self.replicas.iter();
         let mut moments: Vec<Instant> = links.filter_map(|link| link.arrival(offset)).collect();

@@ -1,4 +1,4 @@
-//! Commands that go through what there is page by page.
+//! Commands that iterate over keys or their content page by page.
 
 use crate::Value;
 use crate::arguments::{integer, is_word, text};
@@ -55,7 +55,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// As C's `strtoul` reads it: nothing is 0, and a sign is no mistake.
+/// Reads a cursor as C's `strtoul` does: an empty text is 0, and a sign is no error.
 fn cursor(argument: &[u8]) -> Result<u64, Failure> {
     let text = text(argument);
     if text.is_empty() {
@@ -94,7 +94,7 @@ fn scan(core: &mut Core, call: &Call<'_>) -> Reply {
     ]))
 }
 
-/// The content of one key comes in one page, as that of a small value does in Redis.
+/// Returns the content of one key in one page, as Redis does for a small value.
 fn scan_within(core: &mut Core, call: &Call<'_>) -> Reply {
     cursor(&call.args[2])?;
     let wanted = match call.name {

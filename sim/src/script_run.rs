@@ -1,4 +1,4 @@
-//! One execution of a script: what it may reach, and the commands that it calls.
+//! One execution of a script: the state that it may reach, and the commands that it calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use crate::core::{Call, Core};
 use crate::dispatch;
 use crate::failure::Failure;
 
-/// Where what the running script may reach lies, for the functions that Lua calls.
+/// The shared slot with the state of the running script, for the functions that Lua calls.
 pub(crate) type Slot = Arc<Mutex<Option<Box<Run>>>>;
 
 /// One execution of a script.
@@ -17,12 +17,12 @@ pub(crate) struct Run {
     pub(crate) core: Box<Core>,
     pub(crate) client: u64,
     pub(crate) is_read_only: bool,
-    /// Its own flags say that it may write however little memory there is.
+    /// Whether the script's own flags allow writes without memory.
     pub(crate) may_exceed_memory: bool,
-    /// There was no memory when it began.
+    /// Whether there was no memory when the script began.
     pub(crate) is_out_of_memory: bool,
     pub(crate) has_written: bool,
-    /// In a cluster all keys have to be in one slot: the script declares something, and nothing else.
+    /// Whether all keys have to be in one slot of a cluster, since the script declares flags, but not the one that lifts this rule.
     pub(crate) has_one_slot: bool,
     /// The slot of the keys so far.
     pub(crate) slot: Option<u16>,

@@ -1,4 +1,4 @@
-//! Scripts: the cache of those that are compiled, and the commands that execute them.
+//! Scripts: the cache of compiled scripts, and the commands that execute them.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) struct Scripts {
 #[derive(Clone)]
 struct Script {
     function: Function,
-    /// `None` without a first line that declares them.
+    /// The flags that the script's first line declares; `None` without such a line.
     flags: Option<ScriptFlags>,
 }
 
@@ -70,7 +70,7 @@ impl Scripts {
     }
 }
 
-/// Reads the first line of a script, and how long it is without its end.
+/// Reads the first line of a script, and its length without the line's end.
 fn first_line(body: &[u8]) -> Result<(Option<ScriptFlags>, usize), Failure> {
     if !body.starts_with(b"#!") {
         return Ok((None, 0));
@@ -108,7 +108,7 @@ fn first_line(body: &[u8]) -> Result<(Option<ScriptFlags>, usize), Failure> {
     Ok((Some(flags), end))
 }
 
-/// Returns what the script of a request declares, if the request executes one that declares anything.
+/// Returns the declarations of a request's script, if the request executes one that declares anything.
 pub(crate) fn declared_flags(inner: &Inner, name: &str, request: &[Vec<u8>]) -> Option<Declared> {
     let flags = match name {
         "eval" | "eval_ro" => first_line(&request[1]).ok()?.0?,
@@ -124,7 +124,7 @@ pub(crate) fn declared_flags(inner: &Inner, name: &str, request: &[Vec<u8>]) -> 
     })
 }
 
-/// Executes `EVAL` and its like.
+/// Executes `EVAL` and its variants.
 pub(crate) fn eval(inner: &mut Inner, call: &Call<'_>) -> Value {
     prepared(inner, call).unwrap_or_else(Value::from)
 }

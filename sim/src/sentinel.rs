@@ -1,9 +1,9 @@
-//! A simulated sentinel: what it has seen of a master and its replicas, what it concludes, and what it does.
+//! A simulated sentinel: its observations of a master and its replicas, its conclusions, and its actions.
 //!
-//! It follows the rules of Redis 7 in simple form: a silence of `down-after` is subjectively down, a quorum of sentinels makes it
-//! objectively down, a majority elects the sentinel that fails over, and each failover has an epoch. Sentinels greet each
-//! other through the servers that they watch, so that a partition separates them as it does real ones. Orders and questions to
-//! other hosts take no time, but pass no cut link.
+//! It follows the rules of Redis 7 in simple form: a server that is silent for `down-after` is subjectively down, a quorum of sentinels
+//! makes it objectively down, a majority elects the sentinel that fails over, and each failover has an epoch. Sentinels greet each other
+//! through the servers that they watch, so that a partition separates them as it does real ones. Orders and requests to other hosts take no
+//! time, but pass no cut link.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Starts a sentinel that watches nothing yet. Needs a runtime, with which it ends.
+    /// Starts a sentinel that watches nothing yet. It needs a runtime, with which it ends.
     pub fn start(network: &Network, clock: Clock, seed: u64, host: &str, port: u16) -> Self {
         let server = Server::new(clock, seed);
         server.set_address(host, port);
@@ -50,7 +50,7 @@ impl Sentinel {
         }
     }
 
-    /// The server that clients of this sentinel talk to: it can be killed, be stalled, and have users.
+    /// Returns the server that clients of this sentinel talk to: it can be killed, be stalled, and have users.
     pub const fn server(&self) -> &Server {
         &self.server
     }
@@ -61,13 +61,13 @@ impl Sentinel {
         self.server.call(&request)
     }
 
-    /// Lets the sentinel tell another address and epoch of every master than it believes in, or ends that.
+    /// Has the sentinel report another address and epoch of every master than it believes in, or ends that.
     pub fn claim(&self, claim: Option<(&str, u16, u64)>) {
         let claim = claim.map(|(host, port, epoch)| ((host.to_owned(), port), epoch));
         self.with(|state| state.claim = claim);
     }
 
-    /// Lets the sentinel publish nothing, or ends that. What it publishes meanwhile is lost.
+    /// Has the sentinel publish nothing, or ends that. Messages of that time are lost.
     pub fn set_silent(&self, is_silent: bool) {
         self.with(|state| state.is_silent = is_silent);
     }
@@ -77,17 +77,17 @@ impl Sentinel {
         self.with(|state| state.delay = delay);
     }
 
-    /// Returns where the sentinel believes a master to be.
+    /// Returns the address that the sentinel believes a master to have.
     pub fn master(&self, name: &str) -> Option<(String, u16)> {
         self.with(|state| Some(state.masters.get(name)?.address().clone()))
     }
 
-    /// Returns whether the sentinel neither misses a server nor replaces a master.
+    /// Returns whether the sentinel misses no server and replaces no master.
     pub fn is_calm(&self) -> bool {
         self.with(|state| state.is_calm())
     }
 
-    /// Returns how many other sentinels this one knows.
+    /// Returns the number of other sentinels that this one knows.
     pub(crate) fn peers(&self, name: &str) -> usize {
         self.with(|state| {
             state
@@ -118,7 +118,7 @@ impl Sentinel {
         act(state.expect("this server is a sentinel"))
     }
 
-    /// Looks at everything once, and does what follows.
+    /// Polls all servers and sentinels once, and acts on the results.
     fn tick(&self) {
         let now = Instant::now();
         let (addresses, questions) = {
@@ -175,7 +175,7 @@ impl Sentinel {
         }
     }
 
-    /// Looks at one server, if it answers.
+    /// Polls one server, and returns its state if it answers.
     fn observe(&self, (host, port): &Address) -> Option<Seen> {
         let server = self.network.reach(&self.address.0, (host, *port))?;
         server.if_running(|core| {
@@ -249,7 +249,7 @@ impl Server {
 }
 
 impl Core {
-    /// Closes the connections of all clients, as a sentinel has every server do whose role it changes.
+    /// Closes the connections of all clients, as a sentinel makes every server do whose role it changes.
     fn drop_clients(&mut self) {
         for client in self.clients.values() {
             client.outbox.close();
@@ -263,16 +263,16 @@ pub(crate) struct State {
     pub(crate) id: String,
     epoch: u64,
     pub(crate) masters: BTreeMap<String, Master>,
-    /// The address and the epoch that it tells instead of what it believes.
+    /// The address and the epoch that it reports instead of those it believes in.
     pub(crate) claim: Option<(Address, u64)>,
     is_silent: bool,
     pub(crate) delay: Duration,
     ticked: Instant,
-    /// The messages to be published, each with its channel.
+    /// The messages to publish, each with its channel.
     events: Vec<(&'static str, String)>,
 }
 
-/// A master that a sentinel watches, with everything around it.
+/// A master that a sentinel watches, with its replicas and the other sentinels.
 #[derive(Debug)]
 pub(crate) struct Master {
     name: String,
@@ -285,11 +285,11 @@ pub(crate) struct Master {
     pub(crate) servers: BTreeMap<Address, Instance>,
     /// The other sentinels, by their ids.
     pub(crate) peers: BTreeMap<String, (Address, Instance)>,
-    /// The epoch of the last vote, and whom it was for.
+    /// The epoch of the last vote, and the sentinel that received it.
     vote: (u64, String),
     pub(crate) is_down: bool,
     pub(crate) failover: Option<Failover>,
-    /// No failover is begun before.
+    /// The moment before which no failover is begun.
     not_before: Instant,
     greets_at: Instant,
 }
@@ -298,14 +298,14 @@ pub(crate) struct Master {
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
     pub(crate) run_id: String,
-    /// When it last answered.
+    /// The time of its last answer.
     pub(crate) heard: Instant,
     pub(crate) is_down: bool,
     /// The master that it reports to follow, and whether that link is up.
     pub(crate) of: Option<(Address, bool)>,
-    /// Since when it has reported that master, or to be one.
+    /// The moment since which it has reported that master, or to be one.
     pub(crate) since: Instant,
-    /// When its link was last up.
+    /// The last time that its link was up.
     linked: Instant,
     pub(crate) offset: u64,
 }
@@ -324,13 +324,13 @@ enum Phase {
     Election,
     /// An operator has ordered it, or the election is won.
     Selection,
-    /// A replica was promoted; it is asked whether it is a master from then on.
+    /// A replica was promoted; from this moment on it is asked whether it is a master.
     Promotion(Address, Instant),
     /// The other replicas are to follow the new master.
     Reconfiguration(Address),
 }
 
-/// A server as it was found.
+/// The state of a server when it was polled.
 struct Seen {
     run_id: String,
     of: Option<(Address, bool)>,
@@ -356,7 +356,7 @@ impl Greeting {
     }
 }
 
-/// `SENTINEL IS-MASTER-DOWN-BY-ADDR`: the master, the epoch, and who wants to be elected.
+/// `SENTINEL IS-MASTER-DOWN-BY-ADDR`: the master, the epoch, and the candidate, if any.
 #[derive(Clone, Debug)]
 struct Question {
     name: String,
@@ -392,7 +392,7 @@ impl State {
         }
     }
 
-    /// The masters' names.
+    /// Returns the masters' names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
         self.masters.keys()
     }
@@ -448,7 +448,7 @@ impl State {
         })
     }
 
-    /// The sentinel stood still: what it missed meanwhile says nothing about others.
+    /// Disregards the time in which this sentinel was stalled: silence in that time says nothing about others.
     fn forgive(&mut self, now: Instant) {
         for master in self.masters.values_mut() {
             let peers = master.peers.values_mut().map(|(_, peer)| peer);
@@ -520,7 +520,7 @@ impl State {
         }
     }
 
-    /// Concludes what follows from what was seen and answered.
+    /// Draws the conclusions from the observations and answers.
     fn advance(
         &mut self,
         own: &Address,
@@ -557,7 +557,7 @@ impl State {
         orders
     }
 
-    /// The fields of `INFO`'s section about this.
+    /// Returns the fields of `INFO`'s section about sentinels.
     pub(crate) fn info(&self) -> Vec<(String, String)> {
         let mut fields = vec![
             (
@@ -606,7 +606,7 @@ impl Master {
         &self.name
     }
 
-    /// Where clients are sent: to the promoted replica as soon as it is one.
+    /// Returns the address that clients are sent to: that of the promoted replica as soon as it is a master.
     pub(crate) fn address(&self) -> &Address {
         match &self.failover {
             Some(Failover {
@@ -623,19 +623,19 @@ impl Master {
             .is_some_and(|master| master.is_down)
     }
 
-    /// The replicas, by their addresses.
+    /// Returns the replicas, by their addresses.
     pub(crate) fn replicas(&self) -> impl Iterator<Item = (&Address, &Instance)> {
         let servers = self.servers.iter();
         servers.filter(|(address, _)| **address != self.configured)
     }
 
-    /// The other sentinel has a failover of its own: none here for twice its time.
+    /// Puts off the next failover by twice its time, since another sentinel has one of its own.
     fn put_off(&mut self, random: &mut Random) {
         let desync = Duration::from_millis(random.below(1000));
         self.not_before = Instant::now() + desync + 2 * self.failover_timeout;
     }
 
-    /// The replica with the most data, among those that follow the master and were heard of late.
+    /// Returns the replica with the most data, among those that follow the master and have answered lately.
     fn best_replica(&self, now: Instant) -> Option<Address> {
         let down_for = self
             .servers
@@ -650,7 +650,7 @@ impl Master {
         best.map(|(address, _)| address.clone())
     }
 
-    /// Believes in another master; the old one is one of its replicas.
+    /// Accepts another master; the old one becomes one of its replicas.
     fn switch_to(&mut self, new: &Address, now: Instant) {
         self.servers
             .entry(new.clone())
@@ -669,7 +669,7 @@ impl Master {
     }
 }
 
-/// One look of a sentinel at one of its masters.
+/// One poll of a sentinel for one of its masters.
 struct Step<'a> {
     id: &'a str,
     own: &'a Address,
@@ -693,7 +693,7 @@ impl Step<'_> {
         self.events.push((channel, message));
     }
 
-    /// Takes note of each server and sentinel that answers or does not.
+    /// Records which servers and sentinels have answered.
     fn notice(&mut self, seen: &BTreeMap<Address, Seen>, answers: &[(Address, Answer)]) {
         let now = self.now;
         let master = &mut *self.master;
@@ -742,7 +742,7 @@ impl Step<'_> {
         }
     }
 
-    /// Learns from what other sentinels have said at the servers that both watch.
+    /// Learns from the messages of other sentinels at the servers that both watch.
     fn hear(&mut self, seen: &BTreeMap<Address, Seen>) {
         let (id, name) = (self.id, self.master.name.clone());
         let servers: Vec<Address> = self.master.servers.keys().cloned().collect();
@@ -820,7 +820,7 @@ impl Step<'_> {
                 };
                 self.event("+selected-slave", Some(&replica));
                 self.orders.push(Order::Promote(replica.clone()));
-                // It is asked for its role once a second.
+                // The sentinel asks it for its role once a second.
                 let asked = self.now + Duration::from_millis(self.random.below(1000));
                 failover.phase = Phase::Promotion(replica, asked);
             }
@@ -856,7 +856,7 @@ impl Step<'_> {
         self.master.failover = Some(failover);
     }
 
-    /// Whether most sentinels, and a quorum of them, have voted for this one.
+    /// Returns whether most sentinels, and a quorum of them, have voted for this one.
     fn is_elected(&mut self, epoch: u64, answers: &[(Address, Answer)]) -> bool {
         if self.master.vote.0 < epoch {
             self.master.vote = (epoch, self.id.to_owned());
@@ -873,7 +873,7 @@ impl Step<'_> {
         votes >= majority.max(self.master.quorum)
     }
 
-    /// Has servers follow the master that follow none, or another.
+    /// Has servers that follow no master, or another one, follow the master.
     fn repair(&mut self, seen: &BTreeMap<Address, Seen>) {
         let configured = self.master.configured.clone();
         let is_sane = seen
@@ -903,7 +903,7 @@ impl Step<'_> {
         }
     }
 
-    /// Tells the others, at every server that both may reach.
+    /// Greets the others, at every server that both may reach.
     fn greet(&mut self, seen: &BTreeMap<Address, Seen>) {
         if self.now < self.master.greets_at {
             return;
@@ -927,14 +927,14 @@ impl Step<'_> {
     }
 }
 
-/// How often a sentinel looks while something is wrong, and otherwise.
+/// The interval of a sentinel's polls while something is wrong; `CALM` is the interval otherwise.
 const TICK: Duration = Duration::from_millis(100);
 const CALM: Duration = Duration::from_millis(500);
-/// A sentinel that has not looked for this long was stopped.
+/// A sentinel that has not polled for this long was stopped.
 const STOPPED: Duration = Duration::from_secs(2);
-/// How often sentinels greet each other.
+/// The interval between greetings.
 const GREETING: Duration = Duration::from_secs(2);
-/// How long an election may take.
+/// The longest duration of an election.
 const ELECTION: Duration = Duration::from_secs(10);
-/// How old a server's last answer may be for it to be promoted.
+/// The greatest age of a server's last answer for it to be promoted.
 const FRESH: Duration = Duration::from_secs(5);

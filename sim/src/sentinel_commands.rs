@@ -95,7 +95,7 @@ fn state(core: &mut Core) -> &mut State {
         .expect("only sentinels know these commands")
 }
 
-/// The master that a command names.
+/// Returns the master that a command names.
 fn known<'a>(core: &'a mut Core, call: &Call<'_>) -> Result<&'a mut Master, Failure> {
     let master = state(core).masters.get_mut(&text(&call.args[2]));
     master.ok_or_else(|| Failure::general("No such master with that name"))
@@ -130,7 +130,7 @@ fn flags(kind: &str, instance: &Instance, more: &str) -> String {
     format!("{down}{more}{kind}{gone}")
 }
 
-/// The fields that all have.
+/// Returns the fields that masters, replicas and sentinels have in common.
 fn common(
     name: &str,
     (host, port): &(String, u16),

@@ -1,4 +1,4 @@
-//! The handle of a simulated server: what tests do to it.
+//! The handle of a simulated server, with the actions of tests.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ pub struct Server {
 
 /// The state of a server, with its interpreter of scripts.
 pub(crate) struct Inner {
-    /// Not there while a script has it.
+    /// The state; `None` while a script has it.
     pub(crate) core: Option<Box<Core>>,
     pub(crate) scripts: Scripts,
     pub(crate) is_alive: bool,
@@ -35,13 +35,13 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It reads its data from the disk: `LOADING`.
+    /// The server reads its data from the disk: `LOADING`.
     Loading,
     /// A script runs for too long: `BUSY`.
     Busy,
-    /// Its memory is used up: `OOM` for what needs more.
+    /// The memory is used up: `OOM` for commands that need more.
     OutOfMemory,
-    /// It is a replica: `READONLY` for what writes.
+    /// The server is a replica: `READONLY` for commands that write.
     ReadOnly,
     /// The user's permissions were taken away: `NOPERM`.
     NoPermission,
@@ -68,7 +68,7 @@ impl Inner {
 }
 
 impl Server {
-    /// Starts a server. What it would draw at random, such as its run id, comes from the seed.
+    /// Starts a server. Its random values, such as the run id, come from the seed.
     pub fn new(clock: Clock, seed: u64) -> Self {
         let inner = Inner {
             core: Some(Box::new(Core::new(clock, seed))),
@@ -87,7 +87,7 @@ impl Server {
     /// Serves one connection until its stream ends, the server closes it, or the server is killed.
     ///
     /// # Cancel safety
-    /// Cancelling it is the end of the connection: what has arrived and was not executed never is.
+    /// Cancelling ends the connection: a request that has arrived and was not executed is never executed.
     pub async fn serve<S>(&self, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -95,18 +95,18 @@ impl Server {
         connection::serve(self, stream).await;
     }
 
-    /// Executes a command as an administrator: no fault, stall or permission stands in its way.
+    /// Executes a command as an administrator, regardless of faults, stalls and permissions.
     pub fn call(&self, request: &[&[u8]]) -> Value {
         let request: Vec<Vec<u8>> = request.iter().map(|word| word.to_vec()).collect();
         dispatch::execute(&mut self.lock(), Client::ADMINISTRATOR, &request)
     }
 
-    /// Lets the server refuse commands, or ends that.
+    /// Has the server refuse commands, or ends that.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.lock().core().fault = fault;
     }
 
-    /// Executes nothing for so long. Requests are read, and executed afterwards.
+    /// Executes nothing for this long. Requests are read, and executed afterwards.
     pub fn stall(&self, duration: Duration) {
         let mut inner = self.lock();
         inner.core().stalled_until = Some(Instant::now() + duration);
@@ -121,7 +121,7 @@ impl Server {
         inner.is_alive = true;
     }
 
-    /// Kills the server: all connections end, and new ones do at once. Its data is kept, as if each write were on the disk.
+    /// Kills the server: all connections end, and new ones end at once. Its data is kept, as if each write were on the disk.
     pub fn kill(&self) {
         let mut inner = self.lock();
         inner.is_alive = false;
@@ -149,17 +149,17 @@ impl Server {
         self.lock().is_alive
     }
 
-    /// Sets where the server can be reached, as it and its replicas report it. Links made before keep what they had.
+    /// Sets the address of the server, as it and its replicas report it. Existing links keep the old one.
     pub fn set_address(&self, host: &str, port: u16) {
         self.lock().core().address = (host.to_owned(), port);
     }
 
-    /// Returns where the server can be reached.
+    /// Returns the address of the server.
     pub fn address(&self) -> (String, u16) {
         self.lock().core().address.clone()
     }
 
-    /// Makes a replica of this server, which has everything that the server has now.
+    /// Makes a replica of this server, which has all data that the server has now.
     pub fn replica(&self, seed: u64, lag: Duration) -> Self {
         let clock = self.lock().core().clock.clone();
         let replica = Self::new(clock, seed);
@@ -167,10 +167,10 @@ impl Server {
         replica
     }
 
-    /// Becomes a replica of another server. Everything of its own is replaced by what that one has.
+    /// Becomes a replica of another server, whose data replaces its own.
     ///
     /// # Panics
-    /// A server cannot follow itself.
+    /// Panics if the server is to follow itself.
     pub fn follow(&self, master: &Self, lag: Duration) {
         assert!(!Arc::ptr_eq(&self.shared, &master.shared), "it is itself");
         let mut inner = self.lock();
@@ -178,12 +178,12 @@ impl Server {
         inner.core().follow(master.lock().core(), lag);
     }
 
-    /// Becomes a master with what has arrived by now. What its master wrote later than that is lost to it.
+    /// Becomes a master with the data that has arrived by now. Later writes of its master are lost to it.
     pub fn promote(&self) {
         self.lock().core().promote();
     }
 
-    /// Sets how long after a write this server has it, while it is a replica.
+    /// Sets the time after which this server has a write, while it is a replica.
     pub fn set_lag(&self, lag: Duration) {
         let mut inner = self.lock();
         let core = inner.core();
@@ -193,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Cuts this replica off from its master, or ends that: what was written meanwhile arrives then.
+    /// Cuts this replica off from its master, or ends that: writes made meanwhile arrive then.
     pub fn cut_replication(&self, is_cut: bool) {
         if let Some(link) = &self.lock().core().master {
             link.set_cut(is_cut);
@@ -207,7 +207,7 @@ impl Server {
         link.map(|link| link.master.clone())
     }
 
-    /// Cuts this server off from its master and its replicas, or ends that: what was written meanwhile arrives then.
+    /// Cuts this server off from its master and its replicas, or ends that: writes made meanwhile arrive then.
     pub fn cut_links(&self, is_cut: bool) {
         self.lock().core().cut_links(is_cut);
     }
@@ -217,7 +217,7 @@ impl Server {
         self.lock().core().commands
     }
 
-    /// Returns the id that changes with each start.
+    /// Returns the run id, which changes with each start.
     pub fn run_id(&self) -> String {
         self.lock().core().run_id.clone()
     }

@@ -15,9 +15,9 @@ impl SortedSet {
         self.scores.get(member).copied()
     }
 
-    /// Sets a member's score, and returns the one it had.
+    /// Sets a member's score, and returns the previous one.
     pub(crate) fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
-        // The two zeros are one: as a small sorted set keeps them.
+        // The two zeros are equal, as in a small sorted set of Redis.
         let score = score + 0.0;
         let before = self.scores.insert(member.to_vec(), score);
         if let Some(before) = before {
@@ -47,7 +47,7 @@ impl SortedSet {
     }
 }
 
-/// A score, which is never no number; the two zeros are one.
+/// A score, which is never NaN; the two zeros are equal.
 #[derive(Clone, Copy, Debug)]
 struct Score(f64);
 

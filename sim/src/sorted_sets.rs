@@ -1,4 +1,4 @@
-//! Commands on sorted sets, those on ranges apart.
+//! Commands on sorted sets, except those on ranges.
 
 use crate::Value;
 use crate::arguments::{float, is_word};

@@ -1,4 +1,4 @@
-//! A connection's two ends.
+//! The two ends of a connection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,14 +13,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::network::{Fate, Network};
 
-/// One end of a connection. When it is dropped, the other end reads to the end of what was sent.
+/// One end of a connection. When it is dropped, the other end can still read everything that was sent.
 pub struct Stream {
     network: Network,
     incoming: Pipe,
     outgoing: Pipe,
     /// The server's host, if this is the client's end.
     server: Option<Arc<str>>,
-    /// Until the next message that is under way arrives.
+    /// The timer of the next message that is under way.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
@@ -33,11 +33,11 @@ struct State {
     to: Arc<str>,
     /// The messages under way, and when each of them arrives.
     messages: VecDeque<(Instant, VecDeque<u8>)>,
-    /// When the last part arrives.
+    /// The moment at which the last part arrives.
     last: Instant,
     end: Option<(Instant, End)>,
     is_black_hole: bool,
-    /// A message was lost: TCP delivers nothing behind it.
+    /// Whether a message was lost: TCP delivers nothing behind it.
     has_lost: bool,
     reader: Option<Waker>,
 }
@@ -46,7 +46,7 @@ struct State {
 enum End {
     Closed,
     Broken,
-    /// Broken for the reader; the writer has not noticed.
+    /// The connection is broken for the reader; the writer has not noticed.
     Abandoned,
 }
 
@@ -84,7 +84,7 @@ impl Pipe {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reader is notified of it when it arrives. What ends first, ends it.
+    /// Ends the direction at a moment, of which the reader is notified then. The earliest end counts.
     fn end(&self, at: Instant, end: End) {
         let mut state = self.lock();
         if state.end.is_none_or(|(earlier, _)| at < earlier) {
@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Reads the bytes that have arrived, or returns when the next may.
+    /// Reads the bytes that have arrived, or returns when the next may arrive.
     fn next(&mut self, now: Instant, buffer: &mut ReadBuf<'_>) -> Result<(), Option<Instant>> {
         if self.is_black_hole {
             return Err(None);
@@ -112,7 +112,7 @@ impl State {
             first.is_none_or(|(arrival, _)| at < arrival)
         });
         if let Some((at, _)) = end {
-            // The caller tells the two ends apart: nothing was read.
+            // The caller distinguishes the kinds of ends: here nothing is read.
             return if at > now { Err(Some(at)) } else { Ok(()) };
         }
         let Some((arrival, message)) = self.messages.front_mut() else {
@@ -234,7 +234,7 @@ impl Stream {
             let state = self.outgoing.lock();
             state.last.max(Instant::now() + self.network.latency())
         };
-        // Behind everything that was sent.
+        // The end arrives behind everything that was sent.
         let behind = arrival + Duration::from_micros(500);
         self.outgoing.end(behind, End::Closed);
     }

@@ -88,7 +88,7 @@ fn set(core: &mut Core, call: &Call<'_>) -> Reply {
         } else if is_word(option, "keepttl") && expiry.is_none() {
             keeps = true;
         } else if let (Some((word, unit, is_relative)), Some(number)) = (unit, options.next()) {
-            // The same option again takes the place of the one before.
+            // The same option once more replaces the earlier one.
             let is_same = expiry.is_some_and(|(before, ..)| before == word);
             if !may_expire && !is_same {
                 return Err(Failure::syntax());
@@ -127,7 +127,7 @@ fn get_range(core: &mut Core, call: &Call<'_>) -> Reply {
     if first < 0 && last < 0 && first > last {
         return Ok(Value::Bulk(Vec::new()));
     }
-    // Unlike a list's, a string's last index is the first byte if it is before the beginning.
+    // Unlike a list's, a string's last index is the first byte if it lies before the beginning.
     let place = |number| usize::try_from(index(number, text.len()).max(0)).unwrap_or(usize::MAX);
     let end = place(last).saturating_add(1).min(text.len());
     Ok(Value::bulk(text.get(place(first)..end).unwrap_or_default()))

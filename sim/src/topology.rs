@@ -13,15 +13,15 @@ use crate::{Clock, Network, Sentinel, Server};
 pub struct Layout {
     /// The number of replicas.
     pub replicas: usize,
-    /// How long after a write the replicas have it.
+    /// The time after which the replicas have a write.
     pub lag: Duration,
     /// The number of sentinels.
     pub sentinels: usize,
-    /// How many sentinels call a master down.
+    /// The number of sentinels that it takes to call a master down.
     pub quorum: usize,
     /// The length of a silence after which a sentinel calls a server down.
     pub down_after: Duration,
-    /// How long a failover may take; the next one is tried after twice that.
+    /// The longest duration of a failover; the next one is tried after twice that.
     pub failover_timeout: Duration,
 }
 
@@ -48,10 +48,10 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The name that the sentinels know the master by.
+    /// The name by which the sentinels know the master.
     pub const NAME: &str = "mymaster";
 
-    /// Starts everything; the first server is the master.
+    /// Starts all servers and sentinels; the first server is the master.
     pub fn start(network: &Network, clock: &Clock, seed: u64, layout: Layout) -> Self {
         let seeds = (1..).map(|number: u64| seed.wrapping_mul(1000).wrapping_add(number));
         let mut seeds = seeds;
@@ -109,7 +109,7 @@ impl Topology {
         topology
     }
 
-    /// The address of the sentinels, for a client.
+    /// Returns the URL of the sentinels, for a client.
     pub fn url(&self) -> String {
         let hosts = self.sentinels.iter().map(|sentinel| {
             let (host, port) = sentinel.server().address();
@@ -119,17 +119,17 @@ impl Topology {
         format!("redis-sentinel://{}/{}/0", hosts.join(","), Self::NAME)
     }
 
-    /// All servers, the first master first.
+    /// Returns all servers, the initial master first.
     pub fn servers(&self) -> &[Server] {
         &self.servers
     }
 
-    /// All sentinels.
+    /// Returns all sentinels.
     pub fn sentinels(&self) -> &[Sentinel] {
         &self.sentinels
     }
 
-    /// Returns the server that all sentinels which are alive take for the master.
+    /// Returns the server that all living sentinels regard as the master.
     pub fn master(&self) -> Option<&Server> {
         let alive = self
             .sentinels
@@ -174,7 +174,7 @@ impl Topology {
         }
     }
 
-    /// Has the sentinels replace the master by an operator's order, and returns the old and the new one.
+    /// Has the sentinels replace the master by an operator's order, and returns the old and the new master.
     pub async fn fail_over(&self) -> (&Server, &Server) {
         let old = self.master().expect("the sentinels agree");
         self.sentinels[0].call(&["SENTINEL", "FAILOVER", Self::NAME]);

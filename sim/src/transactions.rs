@@ -1,4 +1,4 @@
-//! Transactions: what is queued between `MULTI` and `EXEC`, and the keys that are watched before.
+//! Transactions: the commands that are queued between `MULTI` and `EXEC`, and the keys that are watched before.
 
 use crate::Value;
 use crate::commands::{Handler, table};
@@ -11,7 +11,7 @@ use crate::server::Inner;
 pub(crate) struct Transaction {
     /// The numbers of the commands, and the requests.
     pub(crate) queue: Vec<(usize, Vec<Vec<u8>>)>,
-    /// A request was refused when it was to be queued.
+    /// Whether a request was refused when it was to be queued.
     pub(crate) is_flawed: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
     })
 }
 
-/// Executes what is queued, unless a watched key has changed or expired.
+/// Executes the queued commands, unless a watched key has changed or expired.
 pub(crate) fn exec(inner: &mut Inner, client: u64) -> Value {
     let core = inner.core();
     let Some(transaction) = core.client(client).transaction.take() else {

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 
 /// A reply or a push of the server.
 ///
-/// Some kinds exist in the third version of the protocol only; [`Value::encode`] writes what the second has in their place.
+/// Some kinds exist in version 3 of the protocol only; [`Value::encode`] writes what version 2 has in their place.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -20,23 +20,23 @@ pub enum Value {
     Bulk(Vec<u8>),
     /// No value.
     Nil,
-    /// No array: what a transaction that was not executed is answered.
+    /// No array, the reply to a transaction that was not executed.
     NilArray,
     /// Several values.
     Array(Vec<Self>),
-    /// Pairs; in the second version of the protocol an array of twice as many.
+    /// Pairs; in version 2 of the protocol an array of twice as many items.
     Map(Vec<(Self, Self)>),
-    /// Different values; in the second version of the protocol an array.
+    /// Different values; in version 2 of the protocol an array.
     Set(Vec<Self>),
-    /// A number; in the second version of the protocol its text.
+    /// A number; in version 2 of the protocol its text.
     Double(f64),
-    /// Members of a sorted set with their scores: pairs in the third version of the protocol, in the second a flat array.
+    /// Members of a sorted set with their scores: pairs in version 3 of the protocol, a flat array in version 2.
     Scored(Vec<(Vec<u8>, f64)>),
-    /// A text for people; in the second version of the protocol any bytes.
+    /// A text for people; in version 2 of the protocol any bytes.
     Verbatim(String),
-    /// A message that no request has asked for; in the second version of the protocol an array.
+    /// A message that no request has asked for; in version 2 of the protocol an array.
     Push(Vec<Self>),
-    /// The several replies to one request: a subscription to several channels is confirmed for each.
+    /// Several replies to one request: a subscription to several channels is confirmed for each.
     Several(Vec<Self>),
 }
 
@@ -49,7 +49,7 @@ impl Value {
         Self::Bulk(bytes.as_ref().to_vec())
     }
 
-    /// Makes the number of a count.
+    /// Makes the integer of a count.
     pub(crate) fn count(count: usize) -> Self {
         Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
@@ -64,7 +64,7 @@ impl Value {
         bytes.map_or(Self::Nil, Self::Bulk)
     }
 
-    /// Appends the bytes of this value in a version of the protocol, 2 or 3.
+    /// Appends the bytes of this value in version 2 or 3 of the protocol.
     pub fn encode(&self, protocol: u8, out: &mut Vec<u8>) {
         let third = protocol >= 3;
         match self {
@@ -127,7 +127,7 @@ impl From<Failure> for Value {
 
 fn line(out: &mut Vec<u8>, kind: u8, text: &str) {
     out.push(kind);
-    // A line's end within a text would be the reply's end.
+    // The end of a line within the text would end the reply.
     out.extend(text.bytes().map(|byte| match byte {
         b'\r' | b'\n' => b' ',
         other => other,

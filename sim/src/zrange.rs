@@ -38,12 +38,12 @@ struct Bound {
 }
 
 impl Bound {
-    /// Whether a score is behind this lower bound, or at it.
+    /// Returns whether a score is above this lower bound, or at it.
     fn admits_above(&self, score: f64) -> bool {
         score > self.value || (self.is_in && score == self.value)
     }
 
-    /// Whether a score is before this upper bound, or at it.
+    /// Returns whether a score is below this upper bound, or at it.
     fn admits_below(&self, score: f64) -> bool {
         score < self.value || (self.is_in && score == self.value)
     }
@@ -90,7 +90,7 @@ fn score(text: &[u8]) -> Result<Bound, Failure> {
         Some(rest) => (false, rest),
         None => (true, text),
     };
-    // Nothing is 0 for C's strtod, and a zero byte is the end of its text.
+    // C's strtod reads an empty text as 0, and a zero byte ends the text.
     let number = number.split(|&byte| byte == 0).next().unwrap_or_default();
     let number = number.trim_ascii_start();
     let value = if number.is_empty() {

@@ -1,11 +1,11 @@
-//! What the sources are held to. Each check says what is wrong, one line for each find.
+//! The checks of the architecture. Each check returns its violations, one line for each.
 
 use std::collections::HashSet;
 
 use super::Source;
 use super::code::{Token, paths, tokens};
 
-/// faces → driver → engine → simulation (in tests) → protocol: a layer names itself and those below it, nothing above.
+/// Checks the order faces → driver → engine → simulation (in tests) → protocol: a layer may name itself and those below it, nothing above.
 pub(crate) fn imports_point_down(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     for source in rust(sources) {
@@ -33,8 +33,8 @@ pub(crate) fn imports_point_down(sources: &[Source]) -> Vec<String> {
     wrong
 }
 
-/// No clock, no socket, no runtime: `std`, itself and what says how values are written, and of `std` nothing that
-/// reaches out.
+/// Checks that the protocol uses no clock, no socket and no runtime: only `std`, itself and the crates for serialized values, and of `std`
+/// nothing that does input or output.
 pub(crate) fn the_protocol_is_pure(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     for source in rust(sources).filter(|source| source.path.starts_with("src/protocol/")) {
@@ -46,7 +46,7 @@ pub(crate) fn the_protocol_is_pure(sources: &[Source]) -> Vec<String> {
             }
         }
         let paths = paths(&tokens);
-        // What a file imports or declares it may also begin a path with.
+        // A path may also begin with any name that the file imports or declares.
         let mut known: HashSet<&str> = NO_CRATES.into();
         known.extend(WRITTEN);
         known.extend(
@@ -71,8 +71,8 @@ pub(crate) fn the_protocol_is_pure(sources: &[Source]) -> Vec<String> {
     wrong
 }
 
-/// `blocking` uses what users use: the names `lib.rs` exports, and of those only what is public. Its thread is the driver's, which
-/// keeps the application's code off its threads.
+/// Checks that `blocking` uses what users use: the names that `lib.rs` exports, and of those only public items. Its thread is the
+/// exception: it belongs to the driver, which keeps the application's code off its threads.
 pub(crate) fn blocking_is_public(sources: &[Source]) -> Vec<String> {
     let mut public: HashSet<String> = HashSet::from(["blocking".to_owned()]);
     for source in sources.iter().filter(|source| source.path == "src/lib.rs") {
@@ -83,8 +83,8 @@ pub(crate) fn blocking_is_public(sources: &[Source]) -> Vec<String> {
         public.extend(exports.filter_map(|path| path.segments.last().cloned()));
     }
     let is_blocking = |source: &&Source| source.path.starts_with("src/blocking");
-    // A name that is public somewhere may be meant; what only ever is internal cannot. Only the faces
-    // matter: nothing below them can be had from the public API.
+    // A name that is public somewhere may refer to the public item; a name that is only ever internal cannot. Only the faces matter:
+    // nothing below them is reachable from the public API.
     let mut open = HashSet::new();
     let mut internal = HashSet::new();
     for source in rust(sources).filter(|source| !LAYERS.contains(&source.layer())) {
@@ -127,8 +127,7 @@ pub(crate) fn blocking_is_public(sources: &[Source]) -> Vec<String> {
     wrong
 }
 
-/// A script's numbers are explained where they stand: its keys, its arguments if it has any, and what
-/// it returns.
+/// Checks that each script has a header that explains its numbered values: its keys, its arguments if it has any, and what it returns.
 pub(crate) fn scripts_are_headed(sources: &[Source]) -> Vec<String> {
     let mut wrong = Vec::new();
     for source in sources.iter().filter(|source| source.is_script()) {
@@ -162,7 +161,7 @@ enum Visibility {
     Public,
 }
 
-/// The functions that are visible beyond their module, `pub(crate)` or more narrowly or wholly.
+/// Returns the functions that are visible beyond their module: `pub`, `pub(crate)` or a narrower visibility.
 fn functions(tokens: &[Token]) -> Vec<(String, Visibility)> {
     let mut functions = Vec::new();
     let text = |at: usize| tokens.get(at).map_or("", |token| &*token.text);
@@ -186,7 +185,7 @@ fn functions(tokens: &[Token]) -> Vec<(String, Visibility)> {
     functions
 }
 
-/// The names that follow a keyword.
+/// Returns the names that follow a keyword.
 fn declared<'a>(tokens: &'a [Token], keyword: &str) -> impl Iterator<Item = &'a str> {
     let named = tokens
         .windows(2)
@@ -198,13 +197,13 @@ fn rust(sources: &[Source]) -> impl Iterator<Item = &Source> {
     sources.iter().filter(|source| source.is_rust())
 }
 
-/// Beneath the faces, from the top. Every layer may have planted bugs, in a build of their own.
+/// The layers beneath the faces, from the top. Every layer may have planted bugs, in a build of their own.
 const LAYERS: [&str; 5] = ["driver", "engine", "simulation", "protocol", "planted"];
-/// How values are written and read.
+/// The crates for serialized values.
 const WRITTEN: [&str; 2] = ["serde", "uuid"];
 const IMPURE_WORDS: [&str; 5] = ["Instant", "SystemTime", "async", "await", "thread_local"];
 const IMPURE_PARTS: [&str; 8] = ["env", "fs", "io", "net", "os", "process", "task", "thread"];
-/// Lower-case words that a path may begin with and that are no crates.
+/// Lower-case words that a path may begin with although they are not crates.
 const NO_CRATES: [&str; 23] = [
     "alloc", "bool", "char", "clippy", "core", "crate", "f32", "f64", "i16", "i32", "i64", "i8",
     "isize", "self", "std", "str", "super", "u128", "u16", "u32", "u64", "u8", "usize",

@@ -1,10 +1,10 @@
-//! Rust as far as the checks need it: words and marks without comments and literals, and the paths
-//! they make.
+//! A Rust tokenizer that is as complete as the checks need: words and punctuation without comments and literals, and the paths that they
+//! form.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// A word or a mark, and the line it stands on.
+/// A word or a punctuation mark, and its line.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Token {
     pub(crate) text: String,
@@ -16,11 +16,11 @@ pub(crate) struct Token {
 pub(crate) struct Written {
     pub(crate) segments: Vec<String>,
     pub(crate) line: usize,
-    /// The inline modules around it.
+    /// The inline modules around the path.
     pub(crate) inside: Vec<String>,
 }
 
-/// Takes code apart. Comments, strings and lifetimes are left out; `::` is one mark.
+/// Splits code into tokens. Comments, strings and lifetimes are left out; `::` is one token.
 pub(crate) fn tokens(code: &str) -> Vec<Token> {
     let mut rest = code.chars().peekable();
     let mut line = 1;
@@ -58,7 +58,7 @@ pub(crate) fn tokens(code: &str) -> Vec<Token> {
                     line += skip_raw_string(&mut rest);
                     continue;
                 }
-                // The letter before a string, or before a character.
+                // The word is the prefix of a string or of a character.
                 if matches!(&*word, "b" | "c") && matches!(rest.peek(), Some('"' | '\'')) {
                     continue;
                 }
@@ -71,7 +71,7 @@ pub(crate) fn tokens(code: &str) -> Vec<Token> {
     tokens
 }
 
-/// Every path in the code, with the braces of a `use` written out.
+/// Returns every path in the code, with the braces of a `use` expanded.
 pub(crate) fn paths(tokens: &[Token]) -> Vec<Written> {
     let text = |at: usize| tokens.get(at).map_or("", |token| &*token.text);
     let mut paths = Vec::new();
@@ -104,7 +104,7 @@ pub(crate) fn paths(tokens: &[Token]) -> Vec<Written> {
 }
 
 impl Written {
-    /// The path from the crate's root, if it is one within the crate and says so.
+    /// Returns the path from the crate's root, if the path is explicitly one within the crate.
     pub(crate) fn within_the_crate(&self, file: &[String]) -> Option<Vec<String>> {
         let mut here: Vec<String> = file.iter().chain(&self.inside).cloned().collect();
         let mut segments = self.segments.iter().peekable();
@@ -127,7 +127,7 @@ impl Written {
     }
 }
 
-/// Reads a path from its first segment; returns where it stops.
+/// Reads a path from its first segment and returns the position at which it ends.
 fn follow(
     tokens: &[Token],
     mut at: usize,
@@ -141,7 +141,7 @@ fn follow(
                 at += 1;
                 while !matches!(text(at), "}" | "") {
                     at = follow(tokens, at, segments.clone(), ends);
-                    // What stands between one branch and the next: `as name`, a comma.
+                    // Skip the tokens between two branches: `as name`, a comma.
                     while !matches!(text(at), "," | "}" | "") {
                         at += 1;
                     }
@@ -161,7 +161,7 @@ fn follow(
     }
 }
 
-/// Whether a path here is the branch of another: `use a::{here::b}`.
+/// Returns whether a path at this position is a branch of another path: `use a::{here::b}`.
 fn in_a_group(tokens: &[Token], at: usize) -> bool {
     let mut closed = 0;
     for before in (0..at).rev() {
@@ -184,7 +184,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Behind the first `/`; comments nest. Returns how many lines it takes.
+/// Skips a comment whose first `/` has been read; comments nest. Returns its number of lines.
 fn skip_comment(rest: &mut Peekable<Chars>) -> usize {
     let (mut depth, mut lines) = (0, 0);
     let mut last = '/';
@@ -201,13 +201,13 @@ fn skip_comment(rest: &mut Peekable<Chars>) -> usize {
         if depth == 0 {
             break;
         }
-        // Neither half of a mark belongs to another.
+        // Neither half of a comment mark may count as half of the next one.
         last = ' ';
     }
     lines
 }
 
-/// Behind the opening quote.
+/// Skips a string whose opening quote has been read.
 fn skip_string(rest: &mut Peekable<Chars>) -> usize {
     let mut lines = 0;
     while let Some(c) = rest.next() {
@@ -220,7 +220,7 @@ fn skip_string(rest: &mut Peekable<Chars>) -> usize {
     lines
 }
 
-/// Behind the `r`. A raw identifier looks the same up to the `#` and is left as it is.
+/// Skips a raw string whose `r` has been read. A raw identifier looks the same up to the `#` and is not skipped.
 fn skip_raw_string(rest: &mut Peekable<Chars>) -> usize {
     let mut hashes = 0;
     while rest.next_if_eq(&'#').is_some() {
@@ -241,11 +241,11 @@ fn skip_raw_string(rest: &mut Peekable<Chars>) -> usize {
     lines
 }
 
-/// Behind a `'`: a character, or a lifetime, whose name is then read as a word.
+/// Skips what follows a `'`: a character, or the mark of a lifetime, whose name is then read as a word.
 fn skip_quote(rest: &mut Peekable<Chars>) {
     match rest.peek() {
         Some('\\') => {
-            // The escaped one may be a quote itself.
+            // The escaped character may be a quote itself.
             rest.next();
             rest.next();
             while rest.next_if(|c| *c != '\'').is_some() {}

@@ -1,4 +1,4 @@
-//! The licences and the origin of every dependency, as `cargo deny check bans licenses sources` would check them, which takes two
+//! The check of every dependency's licence and origin. It does what `cargo deny check bans licenses sources` would do, which takes two
 //! minutes to install. `deny.toml` has the rules for both.
 
 use std::fs;
@@ -9,7 +9,7 @@ use spdx::Expression;
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// `scripts/check` runs it: `cargo metadata` downloads what other platforms need.
+/// `scripts/check` runs this test: `cargo metadata` downloads the packages that other platforms need.
 #[test]
 #[ignore = "needs the network"]
 fn every_dependency_is_allowed() {
@@ -65,7 +65,7 @@ fn what_is_not_allowed_is_found() {
     assert_eq!(package("MIT", Value::Null, "*"), 1);
 }
 
-/// The list `allow` of `deny.toml`.
+/// Returns the list `allow` of `deny.toml`.
 fn allowed_licences() -> Vec<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deny.toml");
     let rules = fs::read_to_string(path).expect("it is there");
@@ -77,7 +77,7 @@ fn allowed_licences() -> Vec<String> {
     names
 }
 
-/// What is wrong with one package.
+/// Returns the violations of one package.
 fn wrong_with(package: &Value, allowed: &[String]) -> Vec<String> {
     let name = &package["name"];
     let mut wrong = Vec::new();
@@ -89,7 +89,7 @@ fn wrong_with(package: &Value, allowed: &[String]) -> Vec<String> {
         wrong.push(format!("{name}: the licence `{licence}` is not allowed"));
     }
     match package["source"].as_str() {
-        // One of this project's own: what it asks for is checked too.
+        // A package of this project: its requirements are checked too.
         None => {
             let dependencies = package["dependencies"].as_array().into_iter().flatten();
             let open = dependencies.filter(|other| other["req"] == "*" && other["path"].is_null());

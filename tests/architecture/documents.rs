@@ -1,4 +1,4 @@
-//! The tests that the pages name beside their promises are there, in the groups and modules that the pages name.
+//! The check that the tests which the documentation names beside its promises exist, in the groups and modules that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,13 +9,13 @@ use super::code::{Token, tokens};
 /// The pages on which promises stand beside the tests that show them.
 const PAGES: [&str; 2] = ["docs/guarantees.md", "docs/defects.md"];
 
-/// A shorter name is checked only if it stands behind its group, since it may be a word of the API.
+/// A shorter name is checked only if it follows its group, since it may be a word of the API.
 const SHORTEST: usize = 26;
 
-/// The programs whose modules are groups.
+/// The test programs whose modules are groups.
 const GROUPED: [&str; 3] = ["real", "simulated", "src"];
 
-/// The modules of the library whose unit tests are a group. The names of others are words of the API.
+/// The modules of the library whose unit tests are a group. The names of other modules are words of the API.
 const UNITS: [&str; 3] = ["driver", "engine", "protocol"];
 
 #[test]
@@ -82,22 +82,22 @@ fn a_test_that_is_not_there_is_missed() {
     assert!(shown.eq(expected), "{named:?}");
 }
 
-/// A source file that tests may be in.
+/// A source file that may contain tests.
 struct File {
     group: String,
-    /// Its module, beneath the group.
+    /// The path of its module, beneath the group.
     modules: Vec<String>,
     text: String,
 }
 
-/// A test, by its group and its path in it.
+/// A test, by its group and its path in the group.
 #[derive(Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Test {
     group: String,
     path: Vec<String>,
 }
 
-/// Every file of every test program, and of the library and the command, whose unit tests are named too.
+/// Reads every file of every test program, and of the library and the command, whose unit tests are named too.
 fn files(root: &Path) -> Vec<File> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root.join("tests")).expect("there are tests") {
@@ -118,7 +118,8 @@ fn files(root: &Path) -> Vec<File> {
     files
 }
 
-/// Reads a file and the files of its modules. Those of a file that owns its folder are beside it, those of others in one of their own.
+/// Reads a file and the files of its modules. The modules of a file that owns its folder are beside it; the modules of any other file are
+/// in a folder of their own.
 fn walk(path: &Path, owns_folder: bool, program: &str, modules: &[String], files: &mut Vec<File>) {
     let text = fs::read_to_string(path).expect("a module has a file");
     let beside = path.parent().expect("it is in a folder");
@@ -159,7 +160,7 @@ fn walk(path: &Path, owns_folder: bool, program: &str, modules: &[String], files
     });
 }
 
-/// All tests: functions with the attribute, and what is listed behind a macro that makes tests.
+/// Returns all tests: functions with the attribute, and the functions that are listed in a call of a macro that makes tests.
 fn tests_of(files: &[File]) -> BTreeSet<Test> {
     let files: Vec<_> = files
         .iter()
@@ -217,7 +218,7 @@ fn tests_of(files: &[File]) -> BTreeSet<Test> {
     tests
 }
 
-/// The macros that make tests, by group and name, each with the modules that it makes around them.
+/// Returns the macros that make tests, by group and name, each with the modules that it makes around the tests.
 fn test_macros(files: &[(&File, Vec<Token>)]) -> BTreeMap<(String, String), BTreeSet<String>> {
     let mut bodies = Vec::new();
     for (file, tokens) in files {
@@ -231,7 +232,7 @@ fn test_macros(files: &[(&File, Vec<Token>)]) -> BTreeMap<(String, String), BTre
         }
     }
     let mut macros: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
-    // A macro may call one that is defined behind it, and so on.
+    // A macro may call another macro that is defined after it, and that one a third.
     for _ in 0..bodies.len() {
         let before = macros.clone();
         for (key, body) in &bodies {
@@ -253,7 +254,7 @@ fn test_macros(files: &[(&File, Vec<Token>)]) -> BTreeMap<(String, String), BTre
     macros
 }
 
-/// The tokens between the brackets that open here.
+/// Returns the tokens between the brackets that open here.
 fn group_at(tokens: &[Token], at: usize) -> &[Token] {
     let mut depth = 0;
     for (length, token) in tokens[at.min(tokens.len())..].iter().enumerate() {
@@ -269,7 +270,7 @@ fn group_at(tokens: &[Token], at: usize) -> &[Token] {
     &[]
 }
 
-/// The modules that a macro makes: `mod plain`, and `on_engine!(memory: …)`, whose column is a module.
+/// Returns the modules that a macro makes: `mod plain`, and `on_engine!(memory: …)`, whose column is a module.
 fn made_in(tokens: &[Token]) -> BTreeSet<String> {
     let is_module = |word: &str| word.starts_with(char::is_lowercase);
     let modules = tokens.windows(3).filter_map(|three| {
@@ -280,7 +281,7 @@ fn made_in(tokens: &[Token]) -> BTreeSet<String> {
     modules.collect()
 }
 
-/// The tests and modules that a page names, each with the group in front of it, if there is one.
+/// Returns the tests and modules that a page names, each with the group in front of it, if there is one.
 fn named(page: &str, tests: &BTreeSet<Test>) -> Vec<(String, String)> {
     let groups = tests.iter().map(|test| &*test.group);
     let mut groups: BTreeSet<&str> = groups.chain(["cli"]).collect();
@@ -317,7 +318,7 @@ fn named(page: &str, tests: &BTreeSet<Test>) -> Vec<(String, String)> {
     named
 }
 
-/// Whether there is such a test, or a module with tests, in the group, or in any if none is named.
+/// Returns whether the group has such a test, or a module with tests of that name. Without a group, all groups are searched.
 fn is_there((group, name): &(String, String), tests: &BTreeSet<Test>) -> bool {
     let wanted: Vec<_> = name.split("::").collect();
     let is_module = wanted.last() == Some(&"*");
@@ -328,7 +329,7 @@ fn is_there((group, name): &(String, String), tests: &BTreeSet<Test>) -> bool {
             "cli" => ["cli", "command"].contains(&&*test.group),
             group => test.group == group,
         };
-        // A module is named in the same way as a test, where it has the name of one.
+        // A module is named in the same way as a test.
         let mut places = test.path.windows(wanted.len()).enumerate();
         in_group
             && places.any(|(at, place)| {
@@ -342,7 +343,7 @@ fn is_there((group, name): &(String, String), tests: &BTreeSet<Test>) -> bool {
     })
 }
 
-/// Whether a word is what is wanted, in which a star stands for anything.
+/// Returns whether a word matches the pattern, in which a star stands for anything.
 fn fits(word: &str, wanted: &str) -> bool {
     let Some((start, rest)) = wanted.split_once('*') else {
         return word == wanted;

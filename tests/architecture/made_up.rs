@@ -1,4 +1,4 @@
-//! Sources that are made up to break each rule, and some that only look as if they did.
+//! Invented sources that break each rule, and some that only appear to break one.
 
 use super::code::{paths, tokens};
 use super::{CHECKS, Source};
@@ -10,13 +10,13 @@ fn source(path: &str, text: &str) -> Source {
     }
 }
 
-/// What all checks together find.
+/// Returns the violations that all checks find together.
 fn found(sources: &[Source]) -> Vec<String> {
     let found = CHECKS.iter().flat_map(|(_, check)| check(sources));
     found.collect()
 }
 
-/// A crate in small, with nothing wrong, and beside it one more file.
+/// Returns a small crate without violations, and one more file.
 fn with(path: &str, text: &str) -> Vec<Source> {
     vec![
         source(
@@ -35,7 +35,7 @@ fn with(path: &str, text: &str) -> Vec<Source> {
     ]
 }
 
-/// A file and its only line, with nothing wrong; some only look as if there were.
+/// Files of one line without violations, each with its line; some only appear to have one.
 const FINE: &str = r##"
 src/protocol/lease.rs | use super::{Moment, a}; use std::time::Duration;
 src/protocol/mod.rs | pub mod moment; pub use moment::Moment;
@@ -61,7 +61,7 @@ fn a_small_crate_with_nothing_wrong_passes() {
     }
 }
 
-/// A file, its only line, and what is found.
+/// Files of one line, each with its line and the violation that is found.
 const BROKEN: &str = "
 src/protocol/lease.rs | use crate::driver::Core; | names crate::driver::Core
 src/protocol/lease.rs | use crate::engine::Subscriber; | names crate::engine::Subscriber

@@ -1,4 +1,5 @@
-//! Attacks that worked once, each as it was made, on the store in memory and on a real server. The others are in `simulated.rs`.
+//! Attacks that once succeeded, each reproduced as it was made, on the store in memory and on a real server. Attacks on a simulated server
+//! are in `simulated.rs`.
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
@@ -15,7 +16,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any wait on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = ms(120_000);
 
 async fn connect(url: &str) -> Client {
@@ -24,7 +25,7 @@ async fn connect(url: &str) -> Client {
     client.expect("the store is there")
 }
 
-/// Those who got the lock in memory were counted as gone from the line, once more.
+/// Waiters that were granted the lock in memory were subtracted from the number of waiters twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_many_are_shown_to_wait_as_do() {
     let client = connect("memory:").await;
@@ -45,14 +46,14 @@ async fn as_many_are_shown_to_wait_as_do() {
     }
 }
 
-/// An acquisition in memory that had to let others run first, for longer than its lease.
+/// The acquire in memory had to yield to other tasks for longer than its lease.
 #[tokio::test(start_paused = true)]
 async fn a_grant_in_memory_after_a_long_pause_is_still_good() {
     let client = connect("memory:").await;
     let lease = Lease::Fixed(ms(50));
     let mut acquiring = Box::pin(client.lock("stock").with_lease(lease).acquire());
     let paused = poll_fn(|cx| {
-        // This poll has no time left for anything.
+        // This poll has used up the cooperative budget of its task.
         while pin!(tokio::task::coop::consume_budget())
             .poll(cx)
             .is_ready()
@@ -65,7 +66,7 @@ async fn a_grant_in_memory_after_a_long_pause_is_still_good() {
     assert!(guard.is_held(), "granted, and over before it was seen");
 }
 
-/// Whoever asks again and again must not keep the holder from ever giving back.
+/// A client that requests the lock again and again must not keep the holder from ever releasing it.
 #[tokio::test]
 async fn asking_in_memory_without_a_pause_leaves_others_their_turn() {
     let client = connect("memory:").await;
@@ -82,7 +83,7 @@ async fn asking_in_memory_without_a_pause_leaves_others_their_turn() {
     holder.await.unwrap();
 }
 
-/// A dropped guard waited for a turn that went to a task of the very thread it stood on.
+/// A dropped guard waited for a slot that had gone to a task of the same thread, which the guard was blocking.
 #[test]
 fn nested_guards_that_are_dropped_in_many_tasks_do_not_hang() {
     let (done, over) = std::sync::mpsc::channel();
@@ -115,7 +116,7 @@ fn nested_guards_that_are_dropped_in_many_tasks_do_not_hang() {
     over.recv_timeout(3 * PATIENCE).expect("it does not hang");
 }
 
-/// One channel was refused after a reconnect, and with it all the others.
+/// After a reconnect one channel was refused, and with it all other subscriptions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_that_is_refused_after_a_reconnect_does_not_deafen_the_others() {
     let server = RedisServer::start();
@@ -130,7 +131,7 @@ async fn a_channel_that_is_refused_after_a_reconnect_does_not_deafen_the_others(
         server.pubsub_channels().len() == 2
     })
     .await;
-    // The server ends the connections of who listens to what it may not.
+    // The server closes the connections of subscribers that are no longer allowed to use their channel.
     let only = "&redisson_lock__channel:{a}";
     server.cmd(&["ACL", "SETUSER", "u", "resetchannels", only]);
     let refused = tokio::time::timeout(PATIENCE, refused).await;

@@ -1,4 +1,4 @@
-//! Attacks that worked once, each as it was made, on a simulated server.
+//! Attacks that once succeeded, each reproduced as it was made, on a simulated server.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Only a failure waits for it.
+/// Upper bound for any wait; only a failure waits this long.
 const PATIENCE: Duration = ms(120_000);
 
 async fn connect(url: &str) -> Client {
@@ -22,7 +22,7 @@ async fn connect(url: &str) -> Client {
     client.expect("the server is up")
 }
 
-/// Shown whole, forty holds made a gigabyte, and were lost while it was written.
+/// Printed in full, forty holds made a gigabyte of text, and were lost while it was written.
 #[test]
 fn a_client_with_many_holds_is_shown_in_a_few_lines() {
     simulated(async || {
@@ -40,7 +40,7 @@ fn a_client_with_many_holds_is_shown_in_a_few_lines() {
     });
 }
 
-/// Our own hold had ended, the next of us asked in vain, and a newcomer was told that it is busy.
+/// This client's own hold had ended, its next waiter had no reply yet, and a newcomer was refused as if the lock were busy.
 #[test]
 fn a_newcomer_behind_a_head_that_is_not_answered_is_not_told_busy() {
     simulated(async || {
@@ -70,7 +70,7 @@ fn a_newcomer_behind_a_head_that_is_not_answered_is_not_told_busy() {
     });
 }
 
-/// Nobody but the head asks; this one asked once a minute.
+/// Only the head of the queue sends requests; this one, a waiter in poll mode, sent one per minute.
 #[test]
 fn a_poller_at_the_head_does_not_hold_up_those_who_listen() {
     simulated(async || {
@@ -96,7 +96,7 @@ fn a_poller_at_the_head_does_not_hold_up_those_who_listen() {
     });
 }
 
-/// As in `select!` on `&mut future`: begun, and then not looked at for a while.
+/// Polls a future once and then leaves it for a while, as `select!` on `&mut future` does.
 async fn begun_and_left<F: Future + Unpin + Send>(future: &mut F) {
     tokio::select! {
         biased;
@@ -114,7 +114,7 @@ fn a_connect_that_nobody_polls_holds_up_nobody_else() {
         let warm = client.lock("warm").acquire().await.expect("it is free");
         warm.release().await.expect("it is ours");
         proxy.cut_all();
-        // Until the connection's end has been heard of: then the next call connects.
+        // The client must first notice that the connection has ended: then the next call connects.
         eventually(PATIENCE, "it connects anew", async || {
             client.lock("warm").try_acquire().await.is_ok()
         })
@@ -123,7 +123,7 @@ fn a_connect_that_nobody_polls_holds_up_nobody_else() {
         tokio::time::sleep(ms(300)).await;
         let mut left = Box::pin(client.lock("a").acquire());
         begun_and_left(&mut left).await;
-        // On a busy machine the end may be heard of by a call that finds it.
+        // On a busy machine it may be a call that discovers the end of the connection.
         eventually(PATIENCE, "another connects", async || {
             let got = client.lock("b").try_acquire().await;
             got.is_ok_and(|got| got.is_some())
@@ -150,7 +150,7 @@ fn a_re_entry_that_nobody_polls_holds_up_no_other() {
     });
 }
 
-/// Twenty thousand releases stood before the next renewal, and the lock was lost without a warning.
+/// Twenty thousand releases were queued before the next renewal, and the lock was lost without a warning.
 #[test]
 fn a_burst_of_dropped_guards_does_not_starve_a_renewal() {
     simulated(async || {
@@ -168,8 +168,8 @@ fn a_burst_of_dropped_guards_does_not_starve_a_renewal() {
                 guards.push(asked.await.expect("no panic").expect("it is free"));
             }
         }
-        // Renewed every four seconds: who stands behind all the others comes when they have gone, for the answers that each
-        // waits for make them take three times as long.
+        // Renewals are due every four seconds. A renewal that is queued behind all releases is sent only after them, and the delay of each
+        // reply makes them take three times as long as that.
         let releases = Match::words(|words| Script::Release.runs(words));
         proxy.rule(releases, Fault::DelayReply(ms(40)));
         let lease = Lease::KeepAlive(ms(12_000));
@@ -194,7 +194,7 @@ fn a_burst_of_dropped_guards_does_not_starve_a_renewal() {
     });
 }
 
-/// What waited for the answers of a silent connection kept everything else from being cleaned up.
+/// Requests that waited for the replies of a silent connection kept all other cleanup from being done.
 #[test]
 fn acquires_that_were_cancelled_on_a_silent_connection_hold_up_no_dropped_guard() {
     simulated(async || {
@@ -225,7 +225,7 @@ fn acquires_that_were_cancelled_on_a_silent_connection_hold_up_no_dropped_guard(
         .await;
         tasks.shutdown().await;
         drop(kept);
-        // One after the other, 64 at a time, they waited for twenty seconds.
+        // In rounds of 64, one after the other, their waits used to add up to twenty seconds.
         eventually(ms(10_000), "the dropped one is free", async || {
             !server.keys().contains(&"kept".to_owned())
         })
@@ -233,7 +233,7 @@ fn acquires_that_were_cancelled_on_a_silent_connection_hold_up_no_dropped_guard(
     });
 }
 
-/// Fields with a colon and a number were taken for owners, and a shopping cart for a lock to break.
+/// Fields with a colon and a number were taken for owners, and a shopping cart for a lock to force-unlock.
 #[test]
 fn a_hash_of_somebodys_data_is_no_lock_to_break() {
     simulated(async || {
@@ -259,7 +259,7 @@ fn a_hash_of_somebodys_data_is_no_lock_to_break() {
     });
 }
 
-/// A client that only tries, while others listen, kept each name it had stood back from for ever.
+/// A client that only tries, while others are waiting, kept every name at which it had yielded to others, without end.
 #[test]
 fn names_that_were_stood_back_from_are_forgotten() {
     simulated(async || {

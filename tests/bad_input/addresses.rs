@@ -1,4 +1,4 @@
-//! Addresses that cannot be read, or lead nowhere.
+//! Addresses that cannot be parsed, or at which no server replies.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
@@ -14,7 +14,7 @@ async fn refused(url: &str) -> Error {
         Err(error) => well_said(error),
     };
     let text = error.to_string();
-    // What may be a password is masked, also where it is none.
+    // Text that may be a password is masked, even if it is not one.
     let named = text.starts_with(&format!("`{url}`: ")) || text.contains("***");
     assert!(named, "{text}");
     error
@@ -81,7 +81,7 @@ async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
             "redis+unix:///s?color=red",
             "unknown parameter `color`; db, user, pass, scripts, ca, cert and key are known",
         ),
-        // Perhaps what is behind the question mark was to be a password's rest.
+        // The text after the question mark may be the rest of a password.
         (
             "redis://user:1?secret=x@127.0.0.1/",
             "unknown parameter; db",
@@ -123,7 +123,7 @@ async fn a_database_the_server_does_not_have_is_refused() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unavailable_at_once() {
-    // Bound and given back: nobody listens there now.
+    // Bound and released again: no server listens on this port now.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let nobody = listener.local_addr().unwrap();
     drop(listener);
@@ -140,7 +140,7 @@ async fn a_server_that_is_not_there_is_unavailable_at_once() {
 
 #[tokio::test]
 async fn something_else_than_a_redis_server_is_unavailable_within_the_time_out() {
-    // Accepts connections and never says a word.
+    // This server accepts connections and never sends a byte.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}/1", silent.local_addr().unwrap());
     let builder = Client::builder(&url).connect_timeout(Duration::from_millis(300));
@@ -172,7 +172,7 @@ async fn a_server_that_falls_silent_while_we_connect_is_given_up() {
     let server = RedisServer::start();
     for _ in 0..10 {
         let proxy = ChaosProxy::start(server.addr());
-        // Asked for once the connection is there: which server it is.
+        // `INFO` is sent once the connection is up, to identify the server.
         proxy.rule(Match::command("INFO"), Fault::HoldRequest);
         let builder = Client::builder(&proxy.url())
             .connect_timeout(Duration::from_millis(300))
@@ -191,7 +191,7 @@ async fn a_server_that_falls_silent_while_we_connect_is_given_up() {
     panic!("it is never there on so busy a machine");
 }
 
-/// A port that speaks TLS ends a connection when it reads what is not encrypted; so does a server that restarts.
+/// A TLS port closes a connection on which it reads plain text; so does a server that restarts.
 #[tokio::test]
 async fn tls_is_suggested_only_where_no_connection_was_ever_made() {
     let server = RedisServer::start();
@@ -238,7 +238,7 @@ async fn the_forms_that_make_sense_are_read() {
 
 #[tokio::test]
 async fn an_ipv6_address_is_one() {
-    // Nobody listens there, so it is not invalid but unavailable.
+    // No server listens there, so the address is not invalid but unavailable.
     let url = format!("redis://[::1]:{}/", RedisServer::start().port());
     let error = refused(&url).await;
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");

@@ -1,4 +1,4 @@
-//! A client that waits for its answers, and how an error must read: on a real server and on a simulated one.
+//! The client that waits for its replies, and the check of an error's wording: for tests on a real server and on a simulated one.
 
 #![allow(
     dead_code,
@@ -11,17 +11,16 @@ use distlock::{Client, Error};
 
 use crate::support::builder;
 
-/// A server on a busy machine is slow to answer, and not down.
+/// Connects with long timeouts: a server on a busy machine replies late although it is not down.
 pub(crate) async fn connect(url: &str) -> Client {
     let builder = builder(url).command_timeout(PATIENCE);
     let client = builder.connect_timeout(PATIENCE).connect().await;
     client.expect("the server is up")
 }
 
-/// Checks an error's wording, whatever it is about, and passes it on.
+/// Checks an error's wording, whatever it is about, and returns it.
 ///
-/// House style: lower case, no full stop, the lock or the address in backticks; one line, since it
-/// ends up in a log.
+/// The house style: lower case, no full stop, the lock or the address in backticks; one line, since it ends up in a log.
 pub(crate) fn well_said(error: Error) -> Error {
     let text = error.to_string();
     eprintln!("{text}");
@@ -36,7 +35,7 @@ pub(crate) fn well_said(error: Error) -> Error {
     error
 }
 
-/// [`well_said`], and it names this lock or address first.
+/// Checks the error as [`well_said`] does, and that it names this lock or address first.
 pub(crate) fn said_of(subject: &str, error: Error) -> Error {
     let error = well_said(error);
     let text = error.to_string();
@@ -44,7 +43,7 @@ pub(crate) fn said_of(subject: &str, error: Error) -> Error {
     error
 }
 
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any wait on a busy machine; only a failure waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// How long somebody waits who is to wait in vain: what is busy has been said by then on a busy machine, too.
+/// The wait limit of a waiter that is to wait in vain: even on a busy machine the reply that the lock is busy arrives sooner.
 pub(crate) const IN_VAIN: Duration = Duration::from_secs(4);

@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use super::support::RedisServer;
 use super::{PATIENCE, connect};
 
-/// Reads along with the server (`MONITOR`): how many commands each script runs.
+/// Counts with `MONITOR` how many commands each script runs.
 pub(crate) struct Scripts<'a> {
     server: &'a RedisServer,
     lines: Lines<BufReader<UnixStream>>,
@@ -27,7 +27,7 @@ impl<'a> Scripts<'a> {
         Self { server, lines }
     }
 
-    /// The commands of the most expensive call since this was last asked.
+    /// Returns the number of commands of the most expensive call since the last call of this function.
     pub(crate) async fn most(&mut self) -> u64 {
         self.server.cmd(&["ECHO", LAST]);
         let (mut most, mut running) = (0, 0);
@@ -50,11 +50,11 @@ impl<'a> Scripts<'a> {
 
 const LAST: &str = "so much for that";
 const MOST_COMMANDS: u64 = 1000;
-/// How often one owner may hold a read lock.
+/// How many times one owner may hold a read lock.
 const MOST_READS: u32 = 300;
 const UUID: &str = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";
 
-/// Adds readers that hold the lock so many times each: crashed ones, whose times are over, or others.
+/// Adds readers that hold the lock `times` times each: crashed ones, whose leases have expired, or live ones.
 fn add_readers(server: &RedisServer, lock: &str, readers: u32, times: u32, crashed: bool) {
     let script = "
         redis.call('HSETNX', KEYS[1], 'mode', 'read')
@@ -71,7 +71,7 @@ fn add_readers(server: &RedisServer, lock: &str, readers: u32, times: u32, crash
     server.cmd(&["EVAL", script, "1", lock, UUID, &readers, &times, &crashed]);
 }
 
-/// An owner holds the lock as often as one may, each time with a key of its own, though it has one guard.
+/// Makes an owner hold the lock the maximum number of times, each with a key of its own, though it has one guard.
 fn hold_often(server: &RedisServer, lock: &str, owner: &str) {
     let script = "
         redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
@@ -85,10 +85,11 @@ async fn client(server: &RedisServer) -> Client {
     connect(&server.url()).await
 }
 
-/// Crowds of several sizes: as many as one call examines, more, and fewer that hold the lock often.
+/// Crowds of readers, as pairs of readers and holds per reader: as many readers as one call examines, more, and fewer that hold the lock
+/// often.
 const CROWDS: [(u32, u32); 6] = [(150, 1), (200, 1), (250, 1), (500, 1), (150, 4), (5, 300)];
 
-/// However many read: it stops at the first of them.
+/// The script stops at the first reader, regardless of how many there are.
 #[tokio::test]
 async fn a_writers_question_costs_the_same_for_any_number_of_readers() {
     let server = RedisServer::start();
@@ -143,7 +144,7 @@ async fn no_call_of_a_read_write_lock_runs_more_than_a_thousand_commands() {
             let forced = cost!("force", client.admin().force_release("crowd").await);
             assert!(forced.expect("it is a lock"));
 
-            // Of an owner that holds the lock often.
+            // The release of an owner that holds the lock often.
             let me = client.new_owner();
             let read = lock.read().with_owner(&me).with_lease(fixed);
             let held = read.acquire().await.expect("it is free");
@@ -159,7 +160,7 @@ async fn no_call_of_a_read_write_lock_runs_more_than_a_thousand_commands() {
             cost!("last release", held.release().await).expect("it is held");
             server.flushall();
 
-            // Of one that crashed and comes back.
+            // The acquire of an owner that crashed and comes back.
             let held = read.acquire().await.expect("it is free");
             crowd();
             server.cmd(&["HSET", "crowd", &held.owner(), "300"]);
@@ -178,7 +179,7 @@ async fn no_call_of_a_read_write_lock_runs_more_than_a_thousand_commands() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A hundred guards of one permit each: of one semaphore, and each of its own.
+/// Renews a hundred guards of one permit each, first of one semaphore, then each of its own.
 #[tokio::test]
 async fn renewals_of_many_permits_run_a_limited_number_of_commands() {
     for semaphores in [1, 100] {
@@ -213,7 +214,7 @@ async fn renewals_of_many_permits_run_a_limited_number_of_commands() {
     }
 }
 
-/// So many locks of one client that travel together, crashed readers in each, and times that the client holds each.
+/// The number of locks of one client that are renewed in one batch, of crashed readers in each, and of the client's holds of each.
 const RENEWED: [(usize, u32, usize); 4] = [(60, 150, 1), (100, 1, 1), (100, 0, 1), (100, 0, 3)];
 
 #[tokio::test]
@@ -233,7 +234,8 @@ async fn renewals_of_many_crowded_locks_run_a_limited_number_of_commands() {
             }
         }
         let mut scripts = Scripts::watch(&server).await;
-        // The holder's own times are over, as if its renewals had been late. In all locks at one moment: no renewal comes between.
+        // The holder's own leases have expired, as if its renewals had been late. They expire in all locks at the same moment, so that no
+        // renewal comes between.
         let script = "
             for number, lock in ipairs(KEYS) do
               for i = 1, tonumber(ARGV[2]) do
@@ -254,7 +256,7 @@ async fn renewals_of_many_crowded_locks_run_a_limited_number_of_commands() {
         words.extend([UUID, &crashed_text]);
         words.extend(owners.iter().map(String::as_str));
         server.cmd(&words);
-        // The commands that prepare all this are a script's as well.
+        // The commands that prepare this belong to a script as well.
         scripts.most().await;
         for held in &held {
             let lost = tokio::time::timeout(PATIENCE, held.lost()).await;
@@ -264,7 +266,7 @@ async fn renewals_of_many_crowded_locks_run_a_limited_number_of_commands() {
         eprintln!("{locks} locks, {crashed} crashed, held {times} times: {most} commands");
         assert!(most <= MOST_COMMANDS, "{most} commands");
         if crashed == 0 {
-            // Not even a mode: that alone would be no lock, and another program's to everybody.
+            // Not even the field `mode` remains: alone it would be no lock, but foreign data to every client.
             let left = names.iter().filter(|name| server.pttl(name) != -2);
             assert_eq!(left.count(), 0);
         }

@@ -1,4 +1,4 @@
-//! Permits where one command is denied in the middle of whatever is asked: none is lost for good, and none made up.
+//! Permits while one command is denied in the middle of any operation: no permit is lost for good, and none is made up.
 
 #![expect(
     clippy::future_not_send,
@@ -15,16 +15,16 @@ use tokio::task::{JoinSet, LocalSet};
 use super::support::{RedisServer, eventually, rights, simulated};
 use super::{PATIENCE, connect};
 
-/// Not over before it is given back, though thirty take their turns on one thread; and waited for in the end.
+/// A lease that does not expire before its release, although thirty tests share one thread. The tests wait for its end.
 const LEASE: Duration = Duration::from_secs(8);
 const TOTAL: i64 = 3;
 
-/// A user that may do everything, until it is denied something.
+/// A user with all rights, until a command is denied to it.
 struct User {
     server: Arc<RedisServer>,
     name: String,
     client: Client,
-    /// That of somebody who may.
+    /// The client of a user with all rights.
     others: Client,
 }
 
@@ -42,20 +42,20 @@ impl User {
         }
     }
 
-    /// `-` takes the command away, `+` gives it back.
+    /// Denies (`-`) or allows (`+`) the command.
     fn may(&self, sign: char, command: &str) {
         let rule = format!("{sign}{command}");
         self.server.cmd(&["ACL", "SETUSER", &self.name, &rule]);
     }
 
-    /// What one script sees: nothing moves meanwhile.
+    /// Returns the reply of one script: no state changes meanwhile.
     fn seen(&self, script: &str) -> i64 {
         let out = format!("{{{}}}:timeout", self.name);
         self.server.query(&["EVAL", script, "2", &self.name, &out])
     }
 }
 
-/// Plays it with each of the commands denied that these and plain locks need, each with a name of its own.
+/// Plays a scenario once for each command that these permits and plain locks need, with that command denied and under a name of its own.
 async fn with_each_denied<F>(of: Vec<String>, play: impl Fn(User, String) -> F)
 where
     F: Future<Output = ()> + 'static,
@@ -65,7 +65,7 @@ where
     let commands: BTreeSet<_> = of.into_iter().chain(plain).collect();
     let (here, mut all) = (LocalSet::new(), JoinSet::new());
     for command in commands.iter().filter_map(|rule| rule.strip_prefix('+')) {
-        // Without it nobody reaches the server.
+        // Without this command the user cannot connect.
         if ["auth", "hello"].contains(&command) {
             continue;
         }
@@ -113,7 +113,7 @@ async fn leased(user: User, command: String) {
     all_there("release");
     told_if_denied(&command, semaphore.release(id).await);
     all_there("give_back");
-    // One that nobody has given back in time.
+    // A permit that was not returned in time.
     let late = "return redis.call('DECRBY', KEYS[1], redis.call('ZADD', KEYS[2], 1000000000000, 'late-0123456789a'))";
     user.seen(late);
     told_if_denied(&command, semaphore.count().await);
@@ -123,7 +123,7 @@ async fn leased(user: User, command: String) {
     all_there("another acquire");
     let others = user.others.semaphore(&*user.name).permit();
     let another = others.with_lease(Lease::Fixed(LEASE)).try_acquire().await;
-    // Or all of them are out already.
+    // The permits may also all be in use already.
     if let Some(another) = another.unwrap() {
         another.forget();
     }
@@ -156,7 +156,7 @@ async fn counted(user: User, command: String) {
         eventually(PATIENCE, &what, async || there() == TOTAL - taken).await;
     };
     slots.set_available(3).await.unwrap();
-    // One that stood in line when it was denied.
+    // The waiter is queued when the command is denied.
     slots.acquire(1).await.unwrap();
     let waiting = tokio::spawn(slots.acquire(3));
     let line = format!("distlock_line:{{{}}}", user.name);
@@ -177,19 +177,19 @@ async fn counted(user: User, command: String) {
 
     let others = user.others.counting_semaphore(&*user.name);
     others.add(waited).await.unwrap();
-    // It may find itself in line still, which it could not leave.
+    // The acquire may find its entry still in the queue, which it could not remove.
     let taken = told_if_denied(&command, slots.try_acquire(2).await) == Some(true);
     let taken = if taken { 2 } else { 0 };
     none_lost(taken, "acquire").await;
     if taken > 0 && told_if_denied(&command, slots.release(2).await).is_none() {
-        // Who may not tell the others gives back all the same.
+        // A client that may not notify the others can release all the same.
         let left = if command == "publish" { 0 } else { taken };
         assert_eq!(there(), TOTAL - left, "without {command}");
         others.add(left).await.unwrap();
     }
     none_lost(0, "release").await;
 
-    // A number that nobody has said.
+    // Without a number, a release that succeeds must not make one.
     others.delete().await.unwrap();
     if told_if_denied(&command, slots.release(2).await).is_none() && command != "publish" {
         assert_eq!(there(), -1, "without {command}");

@@ -1,4 +1,4 @@
-//! Everything the library says through `tracing`, from all tests of this target.
+//! A record of everything that the library logs through `tracing`, from all tests of this target.
 
 use std::io;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -6,10 +6,10 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// What was said, from the first [`Diary::open`] on.
+/// The log since the first [`Diary::open`].
 ///
-/// One for all tests: what runs on the library's own thread is heard by a global subscriber only. So
-/// look for words that only one test can have caused.
+/// All tests share one: only a global subscriber receives the events of the library's own thread. A test therefore searches for words that
+/// only it can have caused.
 #[derive(Clone, Copy)]
 pub(crate) struct Diary;
 
@@ -31,7 +31,7 @@ impl Diary {
         String::from_utf8_lossy(&pages).into_owned()
     }
 
-    /// The lines that have all of these words in them.
+    /// Returns the lines that contain all of these words.
     pub(crate) fn lines_with(self, words: &[&str]) -> Vec<String> {
         let text = self.text();
         let lines = text

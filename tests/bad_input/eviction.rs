@@ -1,4 +1,4 @@
-//! A server that may throw locks away is warned of, once.
+//! The warning about a server that may evict locks: it is logged once.
 
 use super::connect;
 use super::diary::Diary;
@@ -31,7 +31,7 @@ async fn every_eviction_policy_but_none_is_warned_of_once_at_connect() {
                 .await
                 .unwrap();
         }
-        // Also not when a connection has to be made anew.
+        // Nor is it repeated when a new connection has to be made.
         server.kill_normal_clients();
         let _ = client.lock("evicted").try_acquire().await;
         client
@@ -65,7 +65,7 @@ async fn a_server_that_evicts_nothing_is_not_warned_of() {
         .release()
         .await
         .unwrap();
-    // It is written down what happens here, a warning would be too.
+    // Events are being recorded here; a warning would be, too.
     assert!(!diary.lines_with(&["noeviction's"]).is_empty());
     assert_eq!(
         diary.lines_with(&["policy=\"noeviction\""]),

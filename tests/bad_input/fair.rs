@@ -1,4 +1,4 @@
-//! The fair lock where its user may not do everything.
+//! The fair lock of a user without some of the rights that it needs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::support::{RedisServer, rights, simulated};
 use super::wrong_kind::assert_wrong_kind;
 use super::{IN_VAIN, PATIENCE, connect};
 
-/// An owner that does not exist.
+/// The id of an owner that does not exist.
 const NOBODY: &str = "5b3e1d7c-0000-4000-8000-000000000000:1";
 
 #[test]
@@ -51,7 +51,7 @@ fn a_user_with_what_it_takes_sees_who_waits() {
     });
 }
 
-/// To ask is to write, and a server short of memory refuses that to whoever frees nothing first.
+/// A request writes, and a server short of memory refuses writes of a client that has not freed memory first.
 #[test]
 fn who_stands_in_line_keeps_its_place_on_a_server_without_memory() {
     simulated(async || {
@@ -63,7 +63,7 @@ fn who_stands_in_line_keeps_its_place_on_a_server_without_memory() {
         fill(&server);
         let too_late = client.fair_lock("full").acquire().await;
         assert_out_of_memory("full", too_late.map(drop).expect_err("no place is left"));
-        // It has asked once more by then.
+        // The waiter has sent another request by then.
         tokio::time::sleep(Duration::from_secs(4)).await;
         assert!(!waiting.is_finished(), "it waits");
         in_line(&server, "redisson_lock_queue:{full}", 1).await;
@@ -73,7 +73,7 @@ fn who_stands_in_line_keeps_its_place_on_a_server_without_memory() {
     });
 }
 
-/// Entries that are no owners were removed as if waiters had crashed.
+/// Entries that are not owner ids were removed as if waiters had crashed.
 #[test]
 fn a_queue_of_another_program_is_refused_and_stays() {
     simulated(async || {
@@ -118,8 +118,8 @@ fn a_queue_of_another_program_is_refused_and_stays() {
     });
 }
 
-/// Redisson's thread ids may be negative, and its transactions have an id behind them. The ends are of any size: Redisson
-/// subtracts a waiter's wait from those of the others.
+/// Redisson's thread ids may be negative, and its transactions have an id after them. The timeouts are of any size: Redisson subtracts a
+/// waiter's wait from the timeouts of the others.
 #[test]
 fn waiters_of_redisson_are_no_foreign_data() {
     simulated(async || {
@@ -145,7 +145,8 @@ fn waiters_of_redisson_are_no_foreign_data() {
     });
 }
 
-/// All that happens in a line, with each of the rights missing: somebody is told, or cannot leave. With all of them, nobody.
+/// Runs everything that can happen in a queue, with each of the rights missing: some call fails, or cannot leave the queue. With all of
+/// them, none does.
 #[test]
 fn each_of_the_rights_is_needed() {
     simulated(async || {
@@ -177,7 +178,7 @@ fn each_of_the_rights_is_needed() {
     });
 }
 
-/// Stands in a line that has to be mended, is passed over and comes back, gives up, and has its turn.
+/// Waits in a queue that has to be repaired, is skipped and comes back, gives up, and acquires the lock.
 pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
     let lock = stage.client.fair_lock(&*stage.name);
     let server = stage.server;
@@ -190,7 +191,7 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
         told = &mut waiting => told.expect("no panic")?.release().await?,
         () = in_line(server, &queue, 1) => {}
     }
-    // As Redisson does with one whose time is over.
+    // Redisson does this with a waiter whose time has expired.
     let owner: String = server.query(&["LPOP", &queue]);
     server.cmd(&["ZREM", &timeout, &owner]);
     tokio::select! {
@@ -208,7 +209,7 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Until so many stand in line.
+/// Waits until the queue has this length.
 async fn in_line(server: &RedisServer, queue: &str, length: usize) {
     let until = Instant::now() + PATIENCE * 2;
     while server.query::<usize>(&["LLEN", queue]) != length {
@@ -217,7 +218,7 @@ async fn in_line(server: &RedisServer, queue: &str, length: usize) {
     }
 }
 
-/// What a fair lock of this name needs, but for one.
+/// Returns the rights that a fair lock of this name needs, without one of them.
 fn with_only(missing: &str, name: &str) -> Vec<String> {
     let rules = [rights::commands(), rights::of_fair_locks()].concat();
     let rules = rules.into_iter().filter(|rule| *rule != missing);

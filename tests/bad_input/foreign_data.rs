@@ -1,4 +1,4 @@
-//! Data of other programs under a lock's name, or under a name beside it: refused, and left as it is.
+//! Data of other programs under a lock's name, or under a name beside it: it is refused and left as it is.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use super::{PATIENCE, connect};
 
 const OWNER: &str = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:47";
 
-/// What is under a name: its bytes, and whether it has an end.
+/// Returns the content of a key: its bytes, and whether it expires.
 fn content(server: &RedisServer, name: &str) -> (Vec<Value>, bool) {
     (server.contents(name), server.pttl(name) > 0)
 }
 
-/// Every way to take or to free the lock of this name.
+/// Tries every way to acquire or to free the lock of this name.
 async fn try_everything(client: &Client, name: &str, with_scripts: bool) {
     for error in [
         client.lock(name).try_acquire().await.map(drop),
@@ -43,7 +43,7 @@ async fn try_everything(client: &Client, name: &str, with_scripts: bool) {
     }
 }
 
-/// A hash with an end was waited for, and one with a field `mode` was taken for a read/write lock.
+/// A hash with a time to live was waited for, and a hash with a field `mode` was taken for a read/write lock.
 #[test]
 fn hashes_of_other_programs_are_refused_by_every_lock_and_stay() {
     simulated(async || {
@@ -92,7 +92,7 @@ fn hashes_of_other_programs_are_refused_by_every_lock_and_stay() {
     });
 }
 
-/// Redisson's transactions, its negative thread ids, and a lock that has lost its end: these are waited for.
+/// The clients wait for Redisson's transactions, its negative thread ids, and a lock that has lost its time to live.
 #[test]
 fn locks_of_redisson_are_waited_for() {
     simulated(async || {
@@ -164,7 +164,7 @@ fn a_long_string_is_no_simple_lock_and_stays() {
     });
 }
 
-/// Permits that had run out by another program's scores were removed, and its counter raised.
+/// Permits that had expired by another program's scores were removed, and its counter raised.
 #[test]
 fn zsets_of_other_programs_are_refused_by_semaphores_and_stay() {
     simulated(async || {
@@ -210,7 +210,7 @@ fn zsets_of_other_programs_are_refused_by_semaphores_and_stay() {
     });
 }
 
-/// Nothing proves that these are permits: the number is missing, and distlock has noted no client.
+/// Nothing proves that these are permits: the number is missing, and distlock has recorded no client.
 #[test]
 fn a_zset_in_the_format_of_permits_without_a_number_is_refused_and_stays() {
     simulated(async || {
@@ -292,7 +292,7 @@ fn strings_that_are_no_numbers_are_refused_by_whatever_counts_and_stay() {
     });
 }
 
-/// The type of a key beside the lock is known before anything is written.
+/// The type of a key beside the lock is checked before anything is written.
 #[test]
 fn a_key_beside_the_lock_of_another_type_never_follows_a_grant() {
     simulated(async || {
@@ -321,7 +321,7 @@ fn a_key_beside_the_lock_of_another_type_never_follows_a_grant() {
     });
 }
 
-/// A lock may be called as the record of a failover is, and so may another program's string: the record is done without.
+/// A lock may have the name of the promotion record, and so may another program's string: the client does without the record.
 #[test]
 fn other_data_in_place_of_the_record_of_failovers_is_no_error_and_stays() {
     simulated(async || {
@@ -341,7 +341,7 @@ fn other_data_in_place_of_the_record_of_failovers_is_no_error_and_stays() {
     });
 }
 
-/// A server does nothing else while it runs a script: many permits are a few commands.
+/// A server executes nothing else while it runs a script: the script runs few commands for many permits.
 #[test]
 fn thousands_of_permits_are_taken_renewed_and_released_by_few_commands() {
     simulated(async || {
@@ -441,7 +441,7 @@ fn a_crowd_of_readers_costs_a_bounded_number_of_commands() {
     });
 }
 
-/// One field among thousands that a sample rarely meets.
+/// One foreign field among thousands is rarely part of a sample.
 #[test]
 fn a_crowd_of_readers_with_a_field_of_another_program_is_not_forced_open() {
     simulated(async || {
@@ -490,14 +490,14 @@ fn a_bad_count_costs_no_other_read_lock_its_renewal() {
         server.cmd(&["HSET", "spoilt", &spoilt.owner(), "abc"]);
         let lost = tokio::time::timeout(PATIENCE, spoilt.lost()).await;
         lost.expect("the holder is notified");
-        // Renewed in the same call, or after it.
+        // It is renewed in the same call, or after it.
         assert!(good.is_held());
         assert!(server.pttl("good") > 0);
         good.release().await.expect("it is held");
     });
 }
 
-/// Of a large hash only a sample is checked first; whatever else is found then must not be taken for crashed readers.
+/// Only a sample of a large hash is checked first; other fields that are found later must not be taken for crashed readers.
 #[test]
 fn a_large_hash_with_owners_and_other_fields_is_left_alone() {
     simulated(async || {
@@ -513,7 +513,7 @@ fn a_large_hash_with_owners_and_other_fields_is_left_alone() {
         server.cmd(&hset);
         let before = content(&server, "people");
         for _ in 0..20 {
-            // Refused, or busy where the sample met owners only.
+            // The call is refused, or finds the lock busy if the sample contained owners only.
             let _ = client.rw_lock("people").write().try_acquire().await;
         }
         assert_eq!(content(&server, "people"), before);

@@ -87,7 +87,7 @@ fn hashes_of_other_programs_are_no_locks() {
             "{count:?}"
         );
     }
-    // One field of another program makes all of it another program's, and so do very many owners.
+    // One field of another program makes the whole hash foreign, and so do very many owners.
     assert!(!accepts(
         &server,
         LOCK,
@@ -192,7 +192,7 @@ fn permits_have_ids_and_end_in_milliseconds() {
             "{score} {id}"
         );
     }
-    // Wherever the score of the one that is no permit sorts it to.
+    // The member that is not a permit is found wherever its score sorts it to.
     let mut many = vec!["ZADD".to_owned()];
     for number in 0..500 {
         many.extend([

@@ -1,4 +1,4 @@
-//! What goes beyond locks themselves, for whoever may do so much and no more.
+//! The operations beyond locks themselves, for a user with exactly these rights.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::support::{RedisServer, builder};
 
 type Round = Result<(), Broken>;
 
-/// Somebody with these rules, whose names have the prefix of the page.
+/// Builds a client of a user with these rules, whose names have the prefix of the page.
 fn somebody(server: &RedisServer, rules: &[&str], parameters: &str) -> ClientBuilder {
     let rules = [&["resetkeys", "resetchannels", "-@all"], rules].concat();
     let builder = builder(&(user(server, &rules) + parameters)).key_prefix("app:");
@@ -50,7 +50,7 @@ pub(crate) async fn listed(server: &RedisServer, rules: &[&str]) -> Round {
     Ok(())
 }
 
-/// Hears of plain and of read/write locks.
+/// Watches the events of plain and of read/write locks.
 pub(crate) async fn watched(server: &RedisServer, rules: &[&str]) -> Round {
     let client = somebody(server, rules, "").connect().await?;
     let held = client.lock("stock").acquire().await?;
@@ -83,7 +83,7 @@ pub(crate) async fn durable(server: &RedisServer, rules: &[&str]) -> Round {
     let begun = Instant::now();
     loop {
         match lock.try_acquire().await {
-            // The replica may not have come yet, and the last grant may not be taken back.
+            // The replica may not be connected yet, and the last grant may not be undone yet.
             Ok(None) | Err(Error::NotReplicated { .. }) if begun.elapsed() < limit() => {}
             Ok(None) | Err(Error::NotReplicated { .. }) => {
                 return Err(Broken::Seen("its replica has it"));

@@ -17,7 +17,7 @@ fn is_wrong_kind<T: std::fmt::Debug>(result: Result<T, Error>) -> bool {
     matches!(&result, Err(Error::WrongKind { .. })) || panic!("{result:?}")
 }
 
-/// All keys with their contents, without the time to live, which passes.
+/// Returns all keys with their contents, without the time to live, which changes.
 fn contents(server: &RedisServer) -> BTreeMap<String, Value> {
     let keys = server.keys().into_iter();
     keys.map(|key| {
@@ -27,13 +27,13 @@ fn contents(server: &RedisServer) -> BTreeMap<String, Value> {
     .collect()
 }
 
-/// Lua that runs as a fixture.
+/// Runs a Lua script as a fixture.
 fn fill(server: &RedisServer, script: &str) {
     server.cmd(&["EVAL", script, "0"]);
 }
 
-/// Two reads of one lock, as Redisson keeps them. A client would renew its own reads meanwhile, also those with fixed leases, and
-/// the renewals would count among the commands.
+/// Adds two reads of one lock, as Redisson keeps them. A client would renew its own reads meanwhile, even those with fixed leases, and the
+/// renewals would count among the commands.
 const TWO_READS: &str = "
     redis.call('HSET', KEYS[1], 'mode', 'read')
     for thread = 1, 2 do
@@ -42,7 +42,7 @@ const TWO_READS: &str = "
     end
     redis.call('PEXPIRE', KEYS[1], 600000)";
 
-/// One of everything.
+/// Holds one lock or permit of every kind.
 async fn hold_everything(
     server: &RedisServer,
     client: &Client,
@@ -64,7 +64,7 @@ async fn hold_everything(
     Ok(held)
 }
 
-/// One with fixed leases, so that no renewal counts among the commands.
+/// Connects a client with fixed leases, so that no renewal counts among the commands.
 async fn holder(server: &RedisServer) -> Client {
     let lease = Lease::Fixed(Duration::from_secs(600));
     let builder = Client::builder(&server.url()).default_lease(lease);
@@ -72,7 +72,7 @@ async fn holder(server: &RedisServer) -> Client {
     builder.connect().await.expect("the server is up")
 }
 
-/// Every way to inspect.
+/// Inspects the locks in every way.
 async fn inspect_everything(client: &Client) -> Result<(), Error> {
     let admin = client.admin();
     let locks = admin.list("*").await?;
@@ -97,7 +97,7 @@ async fn inspect_everything(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Commands that write, of all that ran.
+/// Returns the commands that write, among all that ran.
 fn writes(server: &RedisServer) -> Vec<String> {
     let stats: String = server.query(&["INFO", "commandstats"]);
     let names = stats.lines().filter_map(|line| {
@@ -118,13 +118,13 @@ fn writes(server: &RedisServer) -> Vec<String> {
     names.filter(is_write).collect()
 }
 
-/// Inspects everything as a user with these rules. How often the server ran EVAL, EVALSHA and EVALSHA_RO for it.
+/// Inspects everything as a user with these rules. Returns how often the server ran EVAL, EVALSHA and EVALSHA_RO for it.
 async fn reads_only(server: &RedisServer, rules: &[&str]) -> [u64; 3] {
     let holder = holder(server).await;
     let held = hold_everything(server, &holder)
         .await
         .expect("all of it is free");
-    // Two permits that nobody returned in time.
+    // Two permits that were not returned in time.
     server.cmd(&[
         "ZADD",
         "{permits}:timeout",
@@ -144,7 +144,7 @@ async fn reads_only(server: &RedisServer, rules: &[&str]) -> [u64; 3] {
     let inspected = tokio::time::timeout(PATIENCE, inspect_everything(&reader)).await;
     inspected.expect("it is answered").expect("it may read");
     assert_eq!(writes(server), Vec::<String>::new());
-    // Before the holder releases anything, which takes scripts that write.
+    // Counted before the holder releases anything, which takes scripts that write.
     let scripts = ["eval", "evalsha", "evalsha_ro"].map(|word| server.commandstats(word));
     assert_eq!(contents(server), before);
     reader.close().await.expect("nothing is held");
@@ -156,7 +156,7 @@ async fn reads_only(server: &RedisServer, rules: &[&str]) -> [u64; 3] {
 async fn a_user_who_may_only_read_can_inspect_everything_and_writes_nothing() {
     let server = RedisServer::start();
     if !server.knows("EVALSHA_RO") {
-        // A server before 7.0 does not know the rules that allow it either. The user may run scripts, and in them read.
+        // A server before 7.0 does not know the rules that allow the command, either. The user may run scripts, and read in them.
         let [_, evalsha, evalsha_ro] = reads_only(&server, &rights::reader_by_eval()).await;
         assert!(evalsha > 0);
         assert_eq!(evalsha_ro, 0);
@@ -167,7 +167,7 @@ async fn a_user_who_may_only_read_can_inspect_everything_and_writes_nothing() {
     assert!(evalsha_ro > 0);
 }
 
-/// As a server before 7.0 does, which has no such command: that is what this is, or else one that has lost it.
+/// The server has no such command, as before 7.0: it is an older server, or one whose command was removed.
 #[tokio::test]
 async fn a_server_without_read_only_scripts_is_inspected_all_the_same() {
     let mut server = RedisServer::start();
@@ -190,13 +190,13 @@ async fn a_server_without_read_only_scripts_is_inspected_all_the_same() {
 async fn a_user_without_read_only_scripts_inspects_all_the_same() {
     let server = RedisServer::start();
     reads_only(&server, &rights::reader_by_eval()).await;
-    // Asked for once on a connection, and not again.
+    // The command is tried once on a connection, and not again.
     let denied = server.denied();
     let denied = denied.iter().filter(|what| what.contains("_ro")).count();
     assert!(denied <= 1, "{denied} kinds of denials");
 }
 
-/// A1: `ls` removed overdue tasks from another program's zset, and raised its counter.
+/// A1: `ls` removed expired permits from another program's zset, and raised its counter.
 #[tokio::test]
 async fn members_of_a_foreign_zset_stay_where_they_are() {
     let server = RedisServer::start();
@@ -225,7 +225,7 @@ async fn members_of_a_foreign_zset_stay_where_they_are() {
     assert_eq!(contents(&server), before);
 }
 
-/// A2: a number beside a field `mode` was taken for a count, and each of its holds was asked for.
+/// A2: a number beside a field `mode` was taken for a count, and each of its holds was requested.
 #[tokio::test]
 async fn a_foreign_hash_with_a_mode_costs_a_few_calls() {
     let server = RedisServer::start();
@@ -253,7 +253,7 @@ async fn a_foreign_hash_with_a_mode_costs_a_few_calls() {
     assert!(asked < 50, "{asked} PTTL");
 }
 
-/// A6: it was read whole, by several scripts.
+/// A6: the hash was read whole, by several scripts.
 #[tokio::test]
 async fn a_great_hash_is_not_read() {
     let server = RedisServer::start();
@@ -281,7 +281,7 @@ async fn a_great_hash_is_not_read() {
     assert_eq!(server.commandstats("hgetall"), 0);
 }
 
-/// Of a hash with more than 16 fields a sample is checked; the value may be in any other field.
+/// Only a sample of a hash with more than 16 fields is checked; the value may be in any other field.
 #[tokio::test]
 async fn a_long_value_among_a_hundred_readers_is_not_read() {
     let server = RedisServer::start();
@@ -313,7 +313,7 @@ async fn a_long_value_among_a_hundred_readers_is_not_read() {
     let before = in_scripts();
     for _ in 0..20 {
         assert!(is_wrong_kind(client.admin().inspect("readers").await));
-        // Refused, or busy where the sample had counts only.
+        // The call is refused, or finds the lock busy if the sample had counts only.
         let written = client.rw_lock("readers").write().try_acquire().await;
         assert!(!matches!(written, Ok(Some(_))), "{written:?}");
         assert!(is_wrong_kind(client.admin().force_release("readers").await));
@@ -342,7 +342,7 @@ async fn a_list_costs_a_few_round_trips_for_a_page_and_one_call_for_a_lock() {
     let _held = hold_everything(&server, &client)
         .await
         .expect("all of it is free");
-    // Both are known to the server then.
+    // The server knows both scripts then.
     client.admin().list("*").await.expect("it is up");
     server.cmd(&["CONFIG", "RESETSTAT"]);
     let mut reports = Vec::new();
@@ -361,14 +361,14 @@ async fn a_list_costs_a_few_round_trips_for_a_page_and_one_call_for_a_lock() {
     assert!(calls("mget") <= calls("scan"));
     assert_eq!(writes(&server), Vec::<String>::new());
 
-    // By a pattern, semaphores are found by keys of another form.
+    // A listing by pattern finds semaphores by keys of another form.
     let listed = client.admin().list("p*").await.expect("it is up");
     let names: Vec<_> = listed.iter().map(|lock| &*lock.name).collect();
     assert_eq!(names, ["permits", "plain"]);
 }
 
-/// A user may read the locks and no key beside them: what is denied is not tried again for every lock, since each denial is
-/// noted in the server's ACL LOG.
+/// The user may read the locks and no key beside them: a denied command is not tried again for every lock, since each denial is noted in
+/// the server's ACL LOG.
 #[tokio::test]
 async fn what_a_user_may_not_read_is_tried_once_and_not_for_every_lock() {
     let server = RedisServer::start();
@@ -431,7 +431,7 @@ async fn great_locks_are_read_page_by_page() {
     let most = scripts.most().await;
     assert!(most <= 1000, "{most} commands in one call");
     assert_eq!((lock.kind, lock.holders.len()), (LockKind::Read, 1000));
-    // A second one has more than are asked for their sizes, and few enough to be read in one page.
+    // The second sample has more fields than are checked for their sizes, but few enough to be read in one page.
     for readers in [100, 128, 129, 256, 257, 400, 600] {
         server.cmd(&["DEL", "shared"]);
         fill(
@@ -470,7 +470,7 @@ async fn a_message_from_another_database_is_no_release() {
         let held = there.lock(name).acquire().await.expect("it is free there");
         held.release().await.expect("it is held");
     }
-    // Behind those messages.
+    // This message follows those.
     let last = here.lock("last").acquire().await.expect("it is free");
     let event = watch.next().await.expect("it is up");
     assert_eq!((&*event.name, event.change), ("last", Change::Granted));

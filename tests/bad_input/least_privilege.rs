@@ -1,4 +1,4 @@
-//! The line to copy for a user of one's own: it is enough, and none of its words is for nothing.
+//! The documented ACL line for a user that only uses locks: it is enough, and each of its words is needed.
 
 #![expect(
     clippy::future_not_send,
@@ -15,9 +15,9 @@ use super::stage::{Broken, LIMIT, LONG, Stage};
 use super::support::{RedisServer, rights, simulated};
 use super::{fair, further, read_write, rounds, semaphore};
 
-/// What all names of such a user begin with.
+/// The prefix of all names of such a user.
 const PREFIX: &str = "app:";
-/// Plays something with all of these rules and those beside them, then without each of these.
+/// Plays a scenario with all of these rules and the additional ones, then once without each of these.
 async fn each_is_needed(
     rules: Vec<&'static str>,
     beside: &[&'static str],
@@ -31,13 +31,13 @@ async fn each_is_needed(
         missing.len(),
         "none is there twice"
     );
-    // All at once: most of it is waiting.
+    // They run concurrently: most of the time they wait.
     let (here, mut all) = (LocalSet::new(), JoinSet::new());
     for missing in missing {
         let (play, rules) = (play.clone(), [beside, &*rules].concat());
         let left = rules.into_iter().filter(move |rule| Some(*rule) != missing);
         let case = async move {
-            // Nothing else waits in vain.
+            // With all rules, no step waits in vain.
             let limit = if missing.is_none() { PATIENCE } else { LONG };
             let played = LIMIT.scope(limit, play(left.collect())).await;
             eprintln!("without {missing:?}: {played:?}");
@@ -46,7 +46,7 @@ async fn each_is_needed(
                 (Ok(()), Some(missing)) => Some(format!("{missing} is for nothing")),
                 (Err(Broken::Told(Error::PermissionDenied { .. })), Some(_)) => None,
                 (Err(Broken::Seen(_)), Some(_)) => None,
-                // Of a kind that it could have been, it was refused: the last one is told.
+                // A key that could have been of the kind was refused: the last such error is reported.
                 (Err(Broken::Told(Error::WrongKind { .. })), Some("+del")) => None,
                 (Err(broken), missing) => Some(format!("without {missing:?}: {broken:?}")),
             }
@@ -58,7 +58,7 @@ async fn each_is_needed(
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
 
-/// One after the other on a server of their own, as far as it goes.
+/// Plays the steps in order on a server of their own, until one fails.
 async fn play(rules: Vec<&str>, name: &str) -> Result<(), Broken> {
     let server = RedisServer::start();
     let stage = async || {
@@ -87,7 +87,7 @@ fn each_word_of_the_line_is_needed() {
     });
 }
 
-/// With the keys and channels of the line, none of which is then one of the lock's own but for those that begin with the prefix.
+/// The user has the keys and channels of the line as well. Of the lock's own, they cover only those that begin with the prefix.
 #[test]
 fn each_word_for_names_with_braces_is_needed() {
     simulated(async || {
@@ -99,7 +99,7 @@ fn each_word_for_names_with_braces_is_needed() {
     });
 }
 
-/// What each kind needs is listed with it, and what all of them need is the line.
+/// The rights that each kind needs are listed with it; the rights that all kinds need are the line.
 #[test]
 fn the_line_is_what_all_kinds_need() {
     let fenced = rights::of_fenced_locks();
@@ -121,7 +121,7 @@ fn the_line_is_what_all_kinds_need() {
     assert_eq!(commands(&line), needed);
 }
 
-/// On a server of its own: what it knows of scripts is then its own, too.
+/// Plays on a server of its own, so that its script cache is its own, too.
 async fn plays<K: 'static>(
     rules: Vec<&str>,
     parameters: &str,
@@ -130,14 +130,15 @@ async fn plays<K: 'static>(
     let server = RedisServer::start();
     let stage = Stage::new(&server, &rules, ["", "needed"], parameters).await?;
     rounds::lock(&stage, needed).await?;
-    // That can be done without, at the price of a detour. So can what it asks beside, of labels and of the server.
+    // Without `UNWATCH` a client succeeds by a detour, so its denial counts as a failure here. The queries of labels and of the server are
+    // optional as well; their denial does not count.
     match server.denied().contains(&"unwatch".to_owned()) {
         true => Err(Broken::Seen("nothing was denied")),
         false => Ok(()),
     }
 }
 
-/// For what is only asked, and not insisted on.
+/// Fails if anything was denied that is only tried, and not required.
 fn nothing_denied(server: &RedisServer) -> Result<(), Broken> {
     match server.denied().is_empty() {
         true => Ok(()),
@@ -219,7 +220,7 @@ fn each_right_is_needed_where_there_are_no_scripts() {
     });
 }
 
-/// What goes beyond locks themselves, each with what the page says to add for it.
+/// The features beyond locks themselves, each with the rights that the page says to add for it.
 #[test]
 fn each_word_of_what_can_be_added_is_needed() {
     simulated(async || {

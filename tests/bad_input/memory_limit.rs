@@ -1,4 +1,4 @@
-//! A server without memory grants nothing new, and everything that is held can still be given back.
+//! A server without memory grants nothing new, and every hold can still be released.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use distlock::{Error, Lease};
 use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulated};
 use super::{PATIENCE, connect, said_of};
 
-/// Gives the server less memory than it has used already.
+/// Limits the server to less memory than it has used already.
 pub(crate) fn fill(server: &RedisServer) {
     server.config_set("maxmemory", "100kb");
 }
@@ -53,9 +53,9 @@ fn a_server_without_memory_grants_nothing_and_takes_everything_back() {
         assert_out_of_memory("new", lock.try_acquire().await.unwrap_err());
         assert_out_of_memory("new", lock.acquire_timeout(PATIENCE).await.unwrap_err());
 
-        // Busy is an answer that needs no memory.
+        // The reply that the lock is busy needs no memory.
         assert!(client.lock("whole").try_acquire().await.unwrap().is_none());
-        // In part and wholly, by call and by drop.
+        // Releases in part and wholly, by call and by drop.
         inner
             .release()
             .await
@@ -100,7 +100,7 @@ fn a_lock_that_is_held_can_be_entered_again_without_memory() {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
         let me = client.new_owner();
-        // With the same lease as before, and with a shorter one.
+        // Reentered with the same lease as before, and with a shorter one.
         for (name, first) in [("same", lease(30_000)), ("shorter", lease(600_000))] {
             let outer = client.lock(name).with_owner(&me).with_lease(first);
             let _outer = outer.acquire().await.unwrap();
@@ -151,10 +151,10 @@ fn an_acquire_in_doubt_is_undone_without_memory() {
             .release()
             .await
             .unwrap();
-        // Long enough for the grant to be seen before it is taken back.
+        // The grant must be visible before it is undone.
         let wait = Duration::from_secs(3);
 
-        // Executed, but its answer is never heard.
+        // The request is executed, but its reply never arrives.
         proxy.rule(Match::command("EVALSHA").nth(1), Fault::HoldReply);
         let asking = tokio::spawn(client.lock("granted").acquire_timeout(wait));
         eventually(PATIENCE, "the server has granted it", async || {
@@ -170,7 +170,7 @@ fn an_acquire_in_doubt_is_undone_without_memory() {
         .await;
         proxy.let_go();
 
-        // Not executed yet: a mark must keep it from ever being.
+        // The request is not executed yet: a tombstone must keep it from ever being executed.
         proxy.rule(
             Match::command("EVALSHA").arg(3, "late").nth(1),
             Fault::HoldRequest,

@@ -1,4 +1,4 @@
-//! Bad input gets a clear answer, and costs nothing that is held. What a simulated server can show is in `simulated.rs`.
+//! Bad input gets a clear error and costs no hold. The tests on a simulated server are in `simulated.rs`.
 
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]

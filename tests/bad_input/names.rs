@@ -1,4 +1,4 @@
-//! Names: anything that is text, of a reasonable length.
+//! Names: any text of a reasonable length.
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ async fn any_other_text_is_a_name() {
             assert_eq!(guard.name(), name);
             if on_redis {
                 assert_eq!(server.keys(), [name]);
-                // Where Redisson would look for it, with the value it would expect.
+                // The lock is under the key where Redisson expects it, with the value that it expects.
                 assert_eq!(server.hgetall(name).get(&guard.owner()).unwrap(), "1");
                 assert!(theirs.lock(name).try_acquire().await.unwrap().is_none());
             }
@@ -147,7 +147,7 @@ async fn any_other_text_is_a_name() {
             let all = ours.admin().list("*").await.unwrap();
             assert_eq!(all.len(), 1, "{name:?}");
             assert_eq!(all[0].name, name);
-            // Somebody who waits hears of the release, on whatever channel that is.
+            // A waiter is notified of the release, on whatever channel that is.
             let mut waiting = JoinSet::new();
             waiting.spawn(once(ours.lock(name)));
             if on_redis {

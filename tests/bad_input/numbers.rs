@@ -1,4 +1,4 @@
-//! Latches and semaphores that only count, on a server without memory and for a user with few rights.
+//! Latches and counting semaphores, on a server without memory and for a user with few rights.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn a_server_without_memory_counts_down_and_takes_permits_back() {
         latch.try_set(2).await.unwrap();
         slots.try_set(3).await.unwrap();
         slots.acquire(2).await.unwrap();
-        // Known, so that nothing has to be loaded.
+        // The script is cached then, so that it need not be loaded.
         other.latch("loaded too").delete().await.unwrap();
         assert!(!slots.acquire_timeout(5, IN_VAIN).await.unwrap());
         fill(&server);
@@ -80,7 +80,7 @@ fn a_user_with_what_counting_needs_can_count() {
 
         assert!(slots.try_set(2).await.unwrap());
         slots.acquire(1).await.unwrap();
-        // Stands in line, and leaves it.
+        // The waiter joins the queue, and leaves it.
         assert!(!slots.acquire_timeout(2, IN_VAIN).await.unwrap());
         drop(tokio::time::timeout(IN_VAIN, slots.acquire(2)).await);
         eventually(PATIENCE, "it has left", async || {
@@ -96,7 +96,7 @@ fn a_user_with_what_counting_needs_can_count() {
         slots.set_available(4).await.unwrap();
         assert_eq!(slots.drain().await.unwrap(), 4);
         assert!(slots.delete().await.unwrap());
-        // What is lost is given back.
+        // Lost permits are put back.
         slots.try_set(2).await.unwrap();
         for _ in 0..20 {
             let taken = slots.acquire(2);
@@ -113,7 +113,7 @@ fn a_user_with_what_counting_needs_can_count() {
     });
 }
 
-/// No latch has a count below one.
+/// A latch never has a count below one.
 #[test]
 fn counting_down_leaves_a_number_that_is_no_latch() {
     simulated(async || {

@@ -1,4 +1,4 @@
-//! Users who may not do everything: told what is missing, and nothing is left behind.
+//! Users without some of the rights: the error names the missing one, and nothing is left behind.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::support::rights::user;
 use super::support::{RedisServer, builder, eventually, rights, simulated};
 use super::{IN_VAIN, PATIENCE, connect, said_of};
 
-/// A client that may do everything but what these ACL rules take away.
+/// Connects a client with all rights except those that these ACL rules deny.
 async fn without(server: &RedisServer, rules: &[&str]) -> Client {
     connect(&user(server, rules)).await
 }
 
-/// The missing permission's error: typed, about this lock, naming what is missing.
+/// Checks the error of a missing permission: it is typed, about this lock, and names what is missing.
 pub(crate) fn assert_denied(error: Error, name: &str, missing: &str) {
     let error = said_of(name, error);
     assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
@@ -63,7 +63,7 @@ fn a_user_who_may_not_run_a_command_inside_a_script_is_told_at_acquire() {
                 .lock(command)
                 .with_lease(Lease::Fixed(Duration::from_secs(600)));
             assert_denied(lock.acquire().await.unwrap_err(), command, "command");
-            // Whatever the script did before it was stopped is taken back.
+            // All effects of the script before it was stopped are undone.
             gone(&server, command).await;
         }
     });
@@ -104,12 +104,12 @@ fn a_user_who_may_not_publish_is_told_at_release_and_the_lock_is_free() {
             assert_eq!(server.keys(), ["publish"]);
             assert_denied(guard.release().await.unwrap_err(), "publish", missing);
             gone(&server, "publish").await;
-            // A dropped guard has nobody to tell; the lock must be free all the same.
+            // A dropped guard cannot report an error; the lock must become free all the same.
             let guard = client.lock("publish").acquire().await.unwrap();
             assert_eq!(server.keys(), ["publish"]);
             drop(guard);
             gone(&server, "publish").await;
-            // And the next in line must not wait for a message that never comes.
+            // And the next waiter must not wait for a message that never comes.
             let guard = client.lock("publish").acquire().await.unwrap();
             let waiting = tokio::spawn(client.lock("publish").try_acquire());
             assert!(waiting.await.unwrap().unwrap().is_none());
@@ -136,7 +136,7 @@ fn a_user_who_may_not_delete_is_told_at_release_and_the_lease_ends_it() {
             .await
             .unwrap();
         assert_denied(guard.release().await.unwrap_err(), "delete", "command");
-        // Nobody renews it any more.
+        // The lock is not renewed any more.
         gone(&server, "delete").await;
     });
 }
@@ -157,10 +157,10 @@ fn a_user_who_may_not_listen_is_told_when_it_has_to_wait() {
             assert!(lock.try_acquire().await.unwrap().is_none());
             let waiting = tokio::time::timeout(PATIENCE, lock.acquire()).await;
             assert_denied(waiting.expect("it is told").unwrap_err(), "listen", missing);
-            // Polling needs no permission to listen.
+            // A waiter in poll mode needs no right to subscribe.
             let polling = lock.with_wait(distlock::Wait::Poll(distlock::Backoff::default()));
             let waited = polling.acquire_timeout(IN_VAIN).await;
-            // A busy machine may not have answered when the wait is over.
+            // On a busy machine the reply may be missing when the wait limit is reached.
             let in_vain = matches!(waited, Ok(None) | Err(Error::Timeout { .. }));
             assert!(in_vain, "{waited:?}");
         }
@@ -232,7 +232,7 @@ fn a_user_who_may_not_touch_the_tokens_is_told_at_acquire_and_holds_nothing() {
             let refused = client.fenced_lock("stock").acquire().await.unwrap_err();
             assert_denied(refused, "stock", "key");
             assert_eq!(server.keys(), Vec::<String>::new());
-            // A plain one has none.
+            // A plain lock has no token.
             let plain = client.lock("stock").acquire().await.unwrap();
             plain.release().await.unwrap();
         }
@@ -252,7 +252,7 @@ fn a_user_with_what_is_needed_without_scripts_has_locks() {
     });
 }
 
-/// All there is to do with one lock, by users with these commands only.
+/// Runs everything that can be done with one lock, by users with these commands only.
 pub(crate) async fn can_do_everything<K: 'static>(
     commands: &[&str],
     parameters: &str,
@@ -289,14 +289,14 @@ pub(crate) async fn can_do_everything<K: 'static>(
         .unwrap();
     assert!(first.admin().force_release("needed").await.unwrap());
     drop(next);
-    // Undone before it was answered.
+    // Cancelled before the reply.
     let cancelled = tokio::spawn(needed(&first).acquire());
     cancelled.abort();
     let _ = cancelled.await;
     gone(&server, "needed").await;
 }
 
-/// A label and a list need a little more.
+/// A label and a listing need a few more rights.
 #[test]
 fn a_user_with_what_labels_and_lists_need_has_them() {
     simulated(async || {

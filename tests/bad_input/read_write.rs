@@ -1,4 +1,4 @@
-//! The read/write lock where something else lives under its name, or where its user may not do everything.
+//! The read/write lock where foreign data lives under its name, or where its user does not have all rights.
 
 use std::time::Duration;
 
@@ -31,17 +31,17 @@ fn a_user_with_what_it_needs_can_read_upgrade_and_downgrade() {
         everything(&one, &other, "needed")
             .await
             .expect("it may do all of it");
-        // What was undone is remembered for a while.
+        // The tombstones of undone requests stay for a while.
         let keys = server.keys();
         assert!(keys.iter().all(|key| key.starts_with("distlock_undone:")));
     });
 }
 
-/// Whichever is missing: it is said, and nothing is left behind for longer than a lease.
+/// Any missing right is reported, and nothing is left behind for longer than a lease.
 #[test]
 fn a_user_without_one_of_them_is_told_so_and_leaves_nothing_behind() {
     simulated(async || {
-        // Some at a time: most of it is waiting for leases to end.
+        // In groups: most of the time is spent waiting for leases to expire.
         let mut missing = rights();
         while !missing.is_empty() {
             let some = missing.split_off(missing.len().saturating_sub(AT_A_TIME));
@@ -228,7 +228,7 @@ fn a_hold_that_something_else_has_overwritten_is_lost_and_what_is_there_stays() 
     });
 }
 
-/// A reader's time is a key of its own, and none of them may have to be written anew.
+/// The time of a read hold is a key of its own, and none of them may have to be created anew.
 #[test]
 fn a_server_without_memory_lets_nobody_in_and_renews_and_takes_back_what_is_held() {
     simulated(async || {
@@ -276,7 +276,7 @@ fn a_server_without_memory_lets_nobody_in_and_renews_and_takes_back_what_is_held
         drop(dropped);
         eventually(PATIENCE, "everything is free", async || {
             let mut keys = server.keys();
-            // A writer that was refused is taken back, and that is remembered for a while.
+            // A writer that was refused is undone, and the tombstone stays for a while.
             keys.retain(|key| !key.starts_with("blob:") && !key.starts_with("distlock_undone:"));
             keys.is_empty()
         })
@@ -286,7 +286,7 @@ fn a_server_without_memory_lets_nobody_in_and_renews_and_takes_back_what_is_held
 
 const AT_A_TIME: usize = 64;
 
-/// All that a read/write lock of this name needs.
+/// Returns all rights that a read/write lock of this name needs.
 fn rights() -> Vec<String> {
     let plain = rights::commands().into_iter().map(ToOwned::to_owned);
     let keys = ["~needed", "~distlock_undone:*", "&redisson_lock__channel:*"];
@@ -296,7 +296,7 @@ fn rights() -> Vec<String> {
     rules
 }
 
-/// One who has all of them but this.
+/// Connects a client with all of these rights except one.
 async fn limited(server: &RedisServer, missing: &str) -> Client {
     let all = rights();
     let mut rules = vec!["resetkeys", "resetchannels", "-@all"];
@@ -305,11 +305,11 @@ async fn limited(server: &RedisServer, missing: &str) -> Client {
     connect(&user(server, &rules)).await
 }
 
-/// All there is to do with a lock of both sides.
+/// Runs everything that can be done with a lock of both sides.
 pub(crate) async fn everything(client: &Client, other: &Client, name: &str) -> Result<(), Error> {
     let (lock, theirs): (RwLock, RwLock) = (client.rw_lock(name), other.rw_lock(name));
     let me = client.new_owner();
-    // Nothing of it is to end meanwhile, although somebody waits in vain.
+    // No hold may expire meanwhile, although a waiter waits in vain.
     let lasts = 2 * LEASE;
     let lease = Lease::Fixed(lasts);
     let reading = lock.read().with_owner(&me).with_lease(lease);
@@ -320,7 +320,7 @@ pub(crate) async fn everything(client: &Client, other: &Client, name: &str) -> R
     let writer = outer.try_upgrade().await?.expect("nobody else reads");
     writer.extend(lasts).await?;
     writer.release().await?;
-    // Others read: it waits, gives up, and is told so by the store's own word.
+    // Others read: the writer waits, gives up, and learns so from the reply of the store.
     let reader = theirs.read().with_lease(lease).acquire().await?;
     outer.release().await?;
     let none = lock.write().acquire_timeout(IN_VAIN).await?;
@@ -330,7 +330,7 @@ pub(crate) async fn everything(client: &Client, other: &Client, name: &str) -> R
     reader.release().await?;
     let writer = waiting.await.expect("no panic")?;
     writer.downgrade().await?.release().await?;
-    // Undone before it was answered.
+    // Cancelled before the reply.
     let cancelled = tokio::spawn(lock.read().with_lease(lease).acquire());
     tokio::task::yield_now().await;
     cancelled.abort();

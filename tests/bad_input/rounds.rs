@@ -1,4 +1,4 @@
-//! All there is to do with a lock, for each kind: whoever may not do all of it gets stuck somewhere.
+//! Scenarios with every operation of a lock, for each kind: a user without one of the rights gets stuck in one of them.
 
 #![expect(
     clippy::future_not_send,
@@ -16,14 +16,14 @@ use super::{IN_VAIN, PATIENCE};
 
 type Round = Result<(), Broken>;
 
-/// Of a plain, a simple, a fenced or a fair lock: held twice, waited for, renewed, looked at, given back, taken away, undone.
+/// Runs a plain, simple, fenced or fair lock: held twice, waited for, renewed, inspected, released, removed, undone.
 pub(crate) async fn lock<K: 'static>(
     stage: &Stage<'_>,
     needed: impl Fn(&Client, &str) -> Lock<K>,
 ) -> Round {
     let Stage { client, other, .. } = stage;
     let lock = || needed(client, &stage.name);
-    // Renewed every two seconds; the rest is what a busy machine may cost.
+    // Renewed every two seconds; the rest is a margin for a busy machine.
     let lease = Lease::KeepAlive(Duration::from_secs(6));
     let mine = lock().with_owner(&client.new_owner()).with_lease(lease);
     let (outer, inner) = (mine.acquire().await?, mine.acquire().await?);
@@ -59,7 +59,7 @@ pub(crate) async fn lock<K: 'static>(
     Ok(())
 }
 
-/// Is entered again, and nobody hears whether it was: then it is taken back, whether it comes or not.
+/// Enters the lock again without receiving the reply: the entry is undone, whether the request is executed or not.
 async fn undone<K: 'static>(stage: &Stage<'_>, needed: impl Fn(&Client, &str) -> Lock<K>) -> Round {
     let lock = needed(&stage.hasty, &stage.name).with_owner(&stage.hasty.new_owner());
     let lock = lock.with_lease(Lease::Fixed(PATIENCE));
@@ -67,14 +67,14 @@ async fn undone<K: 'static>(stage: &Stage<'_>, needed: impl Fn(&Client, &str) ->
     let held = loop {
         match lock.try_acquire().await {
             Ok(held) => break held.ok_or(Broken::Seen("it is free"))?,
-            // It gives up soon, and the machine is busy.
+            // This client gives up soon, and the machine is busy.
             Err(Error::Timeout { .. }) if begun.elapsed() < limit() => {}
             Err(error) => return Err(error.into()),
         }
     };
     let mark = stage.beside("distlock_undone");
     let marked = || stage.server.keys().contains(&mark);
-    // Perhaps of a try above.
+    // The tombstone may be that of a try above.
     stage.server.cmd(&["DEL", &mark]);
     let begun = Instant::now();
     while !marked() {
@@ -83,7 +83,7 @@ async fn undone<K: 'static>(stage: &Stage<'_>, needed: impl Fn(&Client, &str) ->
         }
         stage.pause();
         drop(lock.try_acquire().await);
-        // A busy machine may have asked so late that it was answered in time: then it asks once more.
+        // On a busy machine the request may be so late that its reply arrives in time: then the loop repeats it.
         let paused = Instant::now();
         while !marked() && paused.elapsed() < Duration::from_secs(3) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -94,7 +94,7 @@ async fn undone<K: 'static>(stage: &Stage<'_>, needed: impl Fn(&Client, &str) ->
     stage.until("it is free", free).await
 }
 
-/// Of the fenced lock: tokens of a server whose clock was ahead, under a key that somebody has given an end.
+/// Runs a fenced lock: tokens of a server whose clock was ahead, under a key that was given a time to live.
 pub(crate) async fn tokens(stage: &Stage<'_>) -> Round {
     let (lock, counter) = (
         stage.client.fenced_lock(&*stage.name),
@@ -111,7 +111,7 @@ pub(crate) async fn tokens(stage: &Stage<'_>) -> Round {
     stage.until("the counter has no end", stays).await
 }
 
-/// Who holds a lock says what it is called.
+/// Sets the label of a holder and reads it.
 pub(crate) async fn label(stage: &Stage<'_>) -> Round {
     let Stage {
         client,
@@ -139,7 +139,7 @@ pub(crate) async fn label(stage: &Stage<'_>) -> Round {
     stage.until("its label is gone", gone).await
 }
 
-/// Of latches, and semaphores that only count.
+/// Runs latches and counting semaphores.
 pub(crate) async fn counting(stage: &Stage<'_>) -> Round {
     let Stage {
         server,
@@ -165,11 +165,11 @@ pub(crate) async fn counting(stage: &Stage<'_>) -> Round {
 
     assert!(slots.try_set(2).await?);
     slots.acquire(1).await?;
-    // Behind one that died in line.
+    // This waiter is queued behind a crashed one.
     server.cmd(&["RPUSH", &stage.beside("distlock_line"), "nobody"]);
     let alive = stage.beside("distlock_alive");
     server.cmd(&["ZADD", &alive, "1", "nobody"]);
-    // And beside one whose entry was lost, so that the line is searched.
+    // And beside one whose entry was lost, so that the queue is searched.
     server.cmd(&["ZADD", &alive, "9000000000000", "somebody"]);
     let in_vain = slots.acquire_timeout(2, IN_VAIN).await?;
     assert!(!in_vain, "there is one");
@@ -192,7 +192,7 @@ pub(crate) async fn counting(stage: &Stage<'_>) -> Round {
     Ok(())
 }
 
-/// Until somebody listens; whoever is told before, is.
+/// Waits until there is a subscriber; a waiter that is refused finishes before it subscribes.
 async fn heard(stage: &Stage<'_>, waiting: &tokio::task::JoinHandle<Result<(), Error>>) -> Round {
     let listens = || waiting.is_finished() || !stage.server.pubsub_channels().is_empty();
     stage.until("it listens", listens).await

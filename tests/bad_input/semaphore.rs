@@ -1,4 +1,4 @@
-//! The semaphore where its user may not do everything, or the server has no memory.
+//! The semaphore of a user without all rights, or on a server without memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::stage::{Broken, Stage};
 use super::support::{RedisServer, eventually, rights, simulated};
 use super::{IN_VAIN, PATIENCE, connect};
 
-/// All that can be done with permits, with each of the rights missing: somebody is told. With all of them, nobody.
+/// Runs everything that can be done with permits, with each of the rights missing: some call reports it. With all of them, none does.
 #[test]
 fn each_of_the_rights_of_semaphores_is_needed() {
     simulated(async || {
@@ -23,7 +23,7 @@ fn each_of_the_rights_of_semaphores_is_needed() {
             all.spawn(async move {
                 let name = format!("needed-{number}");
                 let mut rules = rights::of_semaphores(&name);
-                // The last time nothing is missing.
+                // The last round has all rights.
                 let missing = (number < rules.len()).then(|| rules.remove(number));
                 let stage = limited(&server, &name, &rules).await;
                 let played = everything(&stage);
@@ -43,22 +43,22 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
     let (name, key) = (&*stage.name, &*stage.key());
     let semaphore = client.semaphore(name).with_permits(3);
     let lease = Lease::KeepAlive(Duration::from_secs(6));
-    // With an end that it has no longer.
+    // The number has a time to live at first, and later none.
     server.cmd(&["SET", key, "3", "PX", "60000"]);
     let held = semaphore.permits(2).with_lease(lease).acquire().await?;
     server.cmd(&["PERSIST", key]);
     semaphore.permit().acquire().await?.release().await?;
-    // And with a number that somebody has taken away.
+    // And the number has been deleted.
     server.cmd(&["DEL", key]);
     semaphore.permit().acquire().await?.release().await?;
-    // One that died in line.
+    // The queue contains a crashed waiter.
     let (line, alive) = (
         stage.beside("distlock_line"),
         stage.beside("distlock_alive"),
     );
     server.cmd(&["RPUSH", &line, "nobody"]);
     server.cmd(&["ZADD", &alive, "1", "nobody"]);
-    // And one whose entry was lost, so that the line is searched.
+    // And one whose entry was lost, so that the queue is searched.
     server.cmd(&["ZADD", &alive, "9000000000000", "somebody"]);
     let waiting = tokio::spawn(semaphore.permits(3).acquire());
     let channel = stage.beside("redisson_sc");
@@ -116,8 +116,7 @@ async fn limited<'a>(server: &'a RedisServer, name: &'a str, rules: &[String]) -
     stage.expect("it is let in")
 }
 
-/// The number of one semaphore is lost, and its note of clients is another program's: the renewals that travel with its own are not
-/// affected.
+/// The number of one semaphore is lost, and its record of clients is foreign data: the renewals in the same batch are not affected.
 #[test]
 fn a_foreign_note_of_clients_costs_no_semaphore_its_lease() {
     simulated(async || {

@@ -1,5 +1,4 @@
-//! Bad input, denied rights and a server without memory, on a simulated server: each gets a clear answer, and costs nothing that
-//! is held.
+//! Bad input, denied rights and a server without memory, on a simulated server: each gets a clear error, and costs no hold.
 
 use crate::support;
 

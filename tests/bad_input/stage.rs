@@ -1,4 +1,4 @@
-//! A server, and somebody who may do so much there and no more.
+//! A server, and a user that has only certain rights there.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ pub(crate) struct Stage<'a> {
     pub(crate) client: Client,
     /// Another process of the same user.
     pub(crate) other: Client,
-    /// One that gives up soon when it is not answered.
+    /// A client with a short timeout.
     pub(crate) hasty: Client,
     pub(crate) name: String,
     prefix: &'a str,
 }
 
-/// How it shows that something is denied.
+/// The signs that something is denied.
 #[derive(Debug)]
 pub(crate) enum Broken {
     Told(Error),
-    /// Nobody is told, but what should come does not.
+    /// No call reports an error, but an expected effect is missing.
     Seen(&'static str),
 }
 
@@ -37,7 +37,7 @@ impl From<Error> for Broken {
 }
 
 impl<'a> Stage<'a> {
-    /// For a user with these rules, whose names have a prefix.
+    /// Connects the clients of a user with these rules, whose names have a prefix.
     pub(crate) async fn new(
         server: &'a RedisServer,
         rules: &[&str],
@@ -56,12 +56,12 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// What the lock itself is kept in.
+    /// Returns the key of the lock itself.
     pub(crate) fn key(&self) -> String {
         format!("{}{}", self.prefix, self.name)
     }
 
-    /// What else is kept of it, or the channel that it has.
+    /// Returns the name of a key beside the lock, or of its channel.
     pub(crate) fn beside(&self, what: &str) -> String {
         let key = self.key();
         match key.contains('{') {
@@ -70,12 +70,12 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Has the server carry out for a while nothing that it is sent, and then all of it.
+    /// Has the server execute nothing that it is sent for a while, and then all of it.
     pub(crate) fn pause(&self) {
         self.server.simulated().stall(Duration::from_secs(1));
     }
 
-    /// Until it is so, or longer than it should take.
+    /// Waits until the condition holds, or for longer than that should take.
     pub(crate) async fn until(
         &self,
         what: &'static str,
@@ -99,16 +99,16 @@ async fn connect(url: &str, prefix: &str, limit: Duration) -> Result<Client, Err
 }
 
 tokio::task_local! {
-    /// How long a condition may take, where it is not [`LONG`].
+    /// The limit of a condition, where it is not [`LONG`].
     pub(crate) static LIMIT: Duration;
 }
 
-/// How long a condition may take here.
+/// Returns the limit of a condition in this scenario.
 pub(crate) fn limit() -> Duration {
     LIMIT.try_with(|limit| *limit).unwrap_or(LONG)
 }
 
-/// Longer than anything takes that may happen, on a busy machine; each thing that is denied and not told waits for it.
+/// Upper bound for anything that succeeds, on a busy machine; each denied command without an error waits this long.
 pub(crate) const LONG: Duration = Duration::from_secs(10);
 /// Shorter than a server is made to [pause](Stage::pause).
 const HASTE: Duration = Duration::from_millis(500);

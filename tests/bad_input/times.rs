@@ -1,4 +1,4 @@
-//! Leases, waits and time-outs at both ends of what a `Duration` can say.
+//! Leases, waits and timeouts at both ends of the range of a `Duration`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use distlock::{Backoff, Error, Lease, Wait};
 use super::support::{RedisServer, builder, eventually, simulated};
 use super::{PATIENCE, connect, well_said};
 
-/// Too short to be kept, or longer than anyone lives.
+/// Leases that are too short to be kept, or longer than a human life.
 const IMPOSSIBLE: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_nanos(1),
@@ -64,7 +64,7 @@ fn a_lease_of_a_hundred_years_is_kept() {
                     .acquire()
                     .await
                     .unwrap();
-                // What is left after the allowance for clocks that drift.
+                // The lease that is left after the allowance for clock drift.
                 assert!(
                     guard.remaining() > century.mul_f64(0.98),
                     "{:?}",
@@ -105,7 +105,7 @@ fn the_shortest_waits_answer_at_once_and_leave_nothing() {
                     Ok(Some(guard)) => guard.release().await.unwrap(),
                     Ok(None) => panic!("nobody holds it, and nobody said so"),
                     Err(error) => {
-                        // Too short to hear from a server.
+                        // Too short for any reply of a server.
                         let error = super::said_of("free", error);
                         assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
                     }
@@ -163,7 +163,7 @@ fn pauses_of_any_length_between_two_questions_do_not_panic() {
             (Duration::ZERO, Duration::MAX),
             (Duration::MAX, Duration::ZERO),
         ] {
-            // Asks again when the holder's lease is over, at the latest: twice here.
+            // The waiter polls again when the holder's lease expires, at the latest: twice here.
             super::wrong_kind::hold_as_stranger(&server, "poll", Duration::from_secs(3));
             let client = connect(&server.url()).await;
             let lock = client

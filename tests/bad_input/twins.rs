@@ -9,7 +9,7 @@ use redis::Value;
 use super::support::{RedisServer, builder, eventually, simulated};
 use super::{PATIENCE, connect, well_said};
 
-/// Every kind with side keys that would be shared.
+/// Every kind whose side keys would be shared.
 const KINDS: [&str; 5] = ["fair", "read", "write", "semaphore", "counting"];
 
 #[test]
@@ -64,7 +64,7 @@ fn a_key_prefix_is_part_of_the_name_that_is_compared() {
     });
 }
 
-/// Whoever asks for `{y}` is not told of the permits of `y`, and a number is not set where it could not be used.
+/// A query for `{y}` does not report the permits of `y`, and a number is not set where it could not be used.
 #[test]
 fn permits_are_reported_for_the_name_whose_number_is_there() {
     simulated(async || {
@@ -117,7 +117,7 @@ fn no_permit_is_made_up_by_two_semaphores_that_share_their_permits() {
         let permit = plain.permit().with_lease(lease).acquire().await;
         permit.expect("there is one").forget();
         server.cmd(&["SET", "{y}", "1"]);
-        // Its lease has ended long ago.
+        // The lease expired long ago.
         assert_eq!(server.query::<i64>(&["EVAL", AGE, "1", "{y}:timeout"]), 1);
         for semaphore in [&braced, &plain] {
             let refused = semaphore.permit().try_acquire().await;
@@ -128,7 +128,7 @@ fn no_permit_is_made_up_by_two_semaphores_that_share_their_permits() {
     });
 }
 
-/// Java has made both numbers, and a permit of `{y}` is late: whatever is done to `y`, it does not gain that permit.
+/// Java has set both numbers, and a permit of `{y}` is late: no operation on `y` gains that permit.
 #[test]
 fn no_operation_takes_a_late_permit_of_the_other_name() {
     simulated(async || {
@@ -219,7 +219,7 @@ async fn hold(client: &Client, kind: &str, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Every key with what it holds, but for marks of requests that were undone.
+/// Returns every key with its content, except tombstones of undone requests.
 fn contents(server: &RedisServer) -> BTreeMap<String, Vec<Value>> {
     let mut keys = server.keys();
     keys.retain(|key| !key.starts_with("distlock_undone:"));

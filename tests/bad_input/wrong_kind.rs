@@ -1,4 +1,4 @@
-//! Something else lives under the lock's name: said, and left alone.
+//! Foreign data under the lock's name: it is reported, and left alone.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use distlock::{Error, Lease, LostReason};
 use super::support::{RedisServer, eventually, simulated};
 use super::{PATIENCE, connect, said_of};
 
-/// Lets somebody hold the lock who is none of ours.
+/// Makes a foreign owner hold the lock.
 pub(crate) fn hold_as_stranger(server: &RedisServer, name: &str, ttl: Duration) {
     server.cmd(&["HSET", name, "5b3e1d7c-0000-4000-8000-000000000000:1", "1"]);
     server.cmd(&["PEXPIRE", name, &ttl.as_millis().to_string()]);
@@ -16,7 +16,7 @@ pub(crate) fn hold_as_stranger(server: &RedisServer, name: &str, ttl: Duration) 
 pub(crate) fn assert_wrong_kind(name: &str, error: Error) {
     let error = said_of(name, error);
     assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
-    // The way out.
+    // The message names the way out.
     assert!(error.to_string().contains("another name"), "{error}");
     assert!(!error.is_transient());
 }
@@ -54,7 +54,7 @@ fn a_key_of_another_type_is_said_to_be_one_and_left_alone() {
             assert!(unscripted.admin().list("*").await.unwrap().is_empty());
             let simple = client.simple_lock(name).try_acquire().await;
             if name == "string" {
-                // It may be another library's lock: then it is theirs.
+                // The key may be a lock of another library: then that library holds it.
                 assert!(simple.unwrap().is_none());
             } else {
                 assert_wrong_kind(name, simple.unwrap_err());
@@ -85,7 +85,7 @@ fn a_lock_overwritten_by_something_else_is_lost_and_what_is_there_stays() {
         })
         .await;
         let lost = tokio::time::timeout(PATIENCE, guard.lost()).await.unwrap();
-        // At the first renewal that finds it, not at the end of the lease.
+        // The loss is noticed at the first renewal that finds it, not at the end of the lease.
         assert_eq!(lost.map(|lost| lost.reason), Some(LostReason::Removed));
         let error = said_of("trampled", guard.release().await.unwrap_err());
         assert!(matches!(error, Error::Lost { .. }), "{error:?}");

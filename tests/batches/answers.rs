@@ -1,4 +1,4 @@
-//! Each caller gets its own answer, in company as alone; trouble with one key is one caller's.
+//! Each caller gets its own reply, in a batch as alone; an error with one key reaches one caller.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn what_frees_a_lock_comes_before_what_takes_it() {
         for number in 0..5 {
             let name = format!("stock-{number}");
             giving.push(gives(company.hold(&name).await));
-            // It overtakes the queue of this client.
+            // A try overtakes the queue of this client.
             calls.push(company.tries(&name));
         }
         calls.append(&mut giving);
@@ -67,7 +67,7 @@ fn what_frees_a_lock_comes_before_what_takes_it() {
 
 #[test]
 fn a_bad_key_of_any_sort_costs_only_its_own_caller_anything() {
-    /// A name and what makes it bad.
+    /// A name and the command that makes it bad.
     const BAD: &[(&str, &[&str])] = &[
         ("text", &["SET", "text", "theirs"]),
         ("list", &["RPUSH", "list", "theirs"]),
@@ -117,7 +117,7 @@ fn keys_we_may_not_touch_cost_only_their_own_callers_anything_even_if_the_networ
         "ok-3",
     ];
     simulated(async || {
-        // Every call of such a batch is made again by itself: first to last, that is where the fault falls.
+        // Every call of such a batch is retried by itself: the fault hits one of them, from the first to the last.
         for (harmed, fault) in [
             ("", Fault::DuplicateRequest),
             ("ok-held", Fault::CutAfter),
@@ -143,7 +143,7 @@ fn keys_we_may_not_touch_cost_only_their_own_callers_anything_even_if_the_networ
                 .cmd(&[&["ACL", "SETUSER", "worker", "resetkeys"], KEYS].concat());
             calls.extend(NAMES[2..].iter().map(|name| company.acquires(name)));
             let calls = company.set_off(calls).await;
-            // The batch itself has arrived already.
+            // The rule does not match the batch itself, which has arrived already.
             let alone = Match::command("EVALSHA").arg(3, harmed);
             company.proxy.rule(alone.nth(1), fault);
             company.proxy.partition(false);
@@ -181,13 +181,13 @@ fn callers_who_go_while_each_call_is_made_by_itself_leave_nothing_behind() {
         let calls = company.set_off(calls).await;
         let alone = Match::words(|words| Script::Acquire.runs(words)).arg(3, "ok-2");
         company.proxy.rule(alone.nth(1), Fault::HoldReply);
-        // Not the batch itself, which has arrived already.
+        // The rule does not match the batch itself, which has arrived already.
         company.proxy.partition(false);
         becomes("they are made one by one", || {
             company.proxy.injected().len() == 1
         })
         .await;
-        // With what one was answered already.
+        // One call already has a reply at this point.
         calls.into_iter().for_each(|call| call.abort());
         company.settle(&names, &BTreeMap::new()).await;
         let guard = company.hold("ok-3").await;
@@ -195,7 +195,7 @@ fn callers_who_go_while_each_call_is_made_by_itself_leave_nothing_behind() {
     });
 }
 
-/// A client that may touch nothing but `ok-…`.
+/// Returns a client that may touch only `ok-…`.
 async fn worker() -> Company {
     let server = RedisServer::start();
     let user = ["ACL", "SETUSER", "worker", "on", ">secret", "+@all", "&*"];
@@ -242,7 +242,7 @@ fn a_crowd_behind_calls_under_way_travels_together_and_everybody_gets_a_turn() {
         let mut calls: Vec<Call> = Vec::new();
         for number in 0..CROWD {
             calls.push(begun(company.acquires(&format!("crowd-{number}"))));
-            // Each leaves if it may, before the next one comes.
+            // Each call is sent, if it may be, before the next one comes.
             for _ in 0..10 {
                 yield_now().await;
             }

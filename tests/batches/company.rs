@@ -1,4 +1,4 @@
-//! A server, a network before it, and one client whose calls travel together when they are told to.
+//! A server, a network before it, and one client whose calls travel in one batch on request.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pub(crate) struct Company {
 }
 
 pub(crate) type Call<T = (String, Answer)> = Pin<Box<dyn Future<Output = T> + Send>>;
-/// A guard for a call that takes a lock; none for one that releases it, or finds it busy.
+/// The result of a call: a guard for an acquire; none for a release, or for a lock that is busy.
 pub(crate) type Answer = Result<Option<Guard>, Error>;
 
 impl Company {
@@ -28,7 +28,8 @@ impl Company {
         Self::with(RedisServer::start(), "", PATIENCE / 2).await
     }
 
-    /// With this in the client's address, the user's name and password or parameters, and this command time-out.
+    /// Like [`start`](Self::start), with this text (the user's name and password, or parameters) in the client's address and this command
+    /// time-out.
     pub(crate) async fn with(server: RedisServer, address: &str, time_out: Duration) -> Self {
         Script::make_known(&server);
         let proxy = ChaosProxy::start(server.addr());
@@ -39,7 +40,7 @@ impl Company {
         let client = builder(&url)
             .default_lease(Lease::KeepAlive(LEASE))
             .command_timeout(time_out)
-            // The next in the queue gets the lock through the store.
+            // The next waiter in the queue is granted the lock through the store.
             .handoff_limit(0);
         let client = client.connect().await.expect("the server is up");
         Self {
@@ -49,14 +50,14 @@ impl Company {
         }
     }
 
-    /// Sets these off while another call is under way. No request reaches the server until the network is whole again, but
-    /// all are in one batch.
+    /// Starts these calls while another is under way. No request reaches the server until the network is whole again, but all are in one
+    /// batch.
     pub(crate) async fn set_off<T: Send + 'static>(
         &self,
         calls: Vec<Call<T>>,
     ) -> Vec<JoinHandle<T>> {
         let many = calls.len();
-        // There is a connection, whatever went before.
+        // This request makes sure that there is a connection.
         drop(self.client.admin().inspect("first").await);
         self.proxy.partition(true);
         self.proxy.clear_requests();
@@ -74,7 +75,7 @@ impl Company {
         ended(calls).await
     }
 
-    /// How many calls travelled in each batch of late.
+    /// Returns the number of calls in each recent batch.
     pub(crate) fn batches(&self) -> Vec<usize> {
         let mut sent = self.proxy.requests();
         sent.retain(|words| is_batch(words));
@@ -106,8 +107,8 @@ impl Company {
         self.server.hgetall(name)
     }
 
-    /// The holder of each lock becomes the guard's owner, or none where there is no guard. What the network still holds
-    /// changes nothing when it arrives.
+    /// Waits until the holder of each lock is the guard's owner, or none where there is no guard. Messages that the network still holds
+    /// back change nothing when they arrive.
     pub(crate) async fn settle(&self, names: &[&str], guards: &BTreeMap<String, Guard>) {
         let right =
             |name: &&str| self.holds(name) == guards.get(*name).map(said).unwrap_or_default();
@@ -117,20 +118,20 @@ impl Company {
             })
             .await;
             self.proxy.let_go();
-            // All that is under way, and the clean-up after it.
+            // This is longer than all requests under way, and the cleanup after them.
             tokio::time::sleep(LEASE / 6).await;
         }
         assert!(names.iter().all(right), "{names:?} were {guards:?}'s");
     }
 }
 
-/// A call that releases a lock.
+/// Returns a call that releases a lock.
 pub(crate) fn gives(guard: Guard) -> Call {
     let name = guard.name().to_owned();
     Box::pin(async move { (name, guard.release().await.map(|()| None)) })
 }
 
-/// The call after its first poll, which sends its request, or puts it where it waits.
+/// Returns the call after its first poll, which sends its request, or queues it.
 pub(crate) fn begun<T>(
     mut call: Pin<Box<dyn Future<Output = T> + Send>>,
 ) -> Pin<Box<dyn Future<Output = T> + Send>> {
@@ -139,7 +140,7 @@ pub(crate) fn begun<T>(
     call
 }
 
-/// What the calls came to.
+/// Returns the results of the calls.
 pub(crate) async fn ended<T>(calls: Vec<JoinHandle<T>>) -> Vec<T> {
     let mut answers = Vec::new();
     for call in calls {
@@ -150,7 +151,7 @@ pub(crate) async fn ended<T>(calls: Vec<JoinHandle<T>>) -> Vec<T> {
     answers
 }
 
-/// The holder of a lock by the word of a guard.
+/// Returns the holder of a lock that a guard reports.
 pub(crate) fn said(guard: &Guard) -> BTreeMap<String, String> {
     BTreeMap::from([(guard.owner(), guard.hold_count().to_string())])
 }
@@ -159,7 +160,7 @@ pub(crate) async fn becomes(what: &str, condition: impl Fn() -> bool) {
     eventually(PATIENCE, what, async || condition()).await;
 }
 
-/// The error says that the store has not answered.
+/// Returns whether the error says that the store has not answered.
 pub(crate) fn is_silence(error: &Error) -> bool {
     matches!(error, Error::Timeout { .. } | Error::Unavailable { .. })
 }

@@ -1,8 +1,7 @@
-//! Calls of several callers that travel in one: each is answered, undone and finished as if it had come alone, whatever
-//! becomes of the call they share.
+//! Calls of several callers that travel in one request: each is answered, undone and finished as if it had been sent alone, whatever
+//! happens to the shared request.
 //!
-//! The sweep ([`sweep`]) sends a batch of every sort of call over the broken networks of `lost_replies`, and checks every
-//! lock in it.
+//! The sweep ([`sweep`]) sends a batch of every sort of call over the broken networks of `lost_replies`, and checks every lock in it.
 
 mod answers;
 mod company;
@@ -13,7 +12,7 @@ mod woken;
 
 use std::time::Duration;
 
-/// Only a failure waits for it; far shorter than [`LEASE`].
+/// Upper bound for any wait, reached only by a failure; far shorter than [`LEASE`].
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A ghost would be seen for this long.
+/// The time for which an orphaned hold would be visible.
 const LEASE: Duration = Duration::from_secs(60);

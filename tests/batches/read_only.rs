@@ -1,4 +1,4 @@
-//! A server that has become a replica: the client looks for another connection, which may lead to the new master.
+//! A server that has become a replica: the client opens another connection, which may lead to the new master.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn a_call_that_may_not_write_gives_its_connection_up() {
 fn a_batch_that_may_not_write_gives_its_connection_up() {
     simulated(async || {
         let company = Company::start().await;
-        // The call under way does not write, and so has no trouble.
+        // The call under way does not write, and so does not fail.
         company.hold_as_stranger("first");
         let used = demoted(&company).await;
         let calls = ["one", "two", "three"].map(|name| company.tries(name));
@@ -52,7 +52,7 @@ fn several_locks_that_may_not_be_written_give_their_connection_up() {
     });
 }
 
-/// Makes a replica of the server, and returns the connections that the client has.
+/// Makes the server a replica, and returns the connections that the client has.
 async fn demoted(company: &Company) -> BTreeSet<String> {
     let guard = company.hold("before").await;
     guard.release().await.expect("it is ours");
@@ -74,7 +74,7 @@ fn connections(company: &Company) -> BTreeSet<String> {
     list.lines().map(id).collect()
 }
 
-/// Also with what servers put in front of an error of a script.
+/// One of the names also has the prefix that servers put in front of a script's error.
 #[test]
 fn a_name_that_looks_like_the_error_of_a_replica_costs_no_other_call_its_reply() {
     const BAD: [&str; 3] = [

@@ -1,5 +1,5 @@
-//! A batch of every sort of call over a network that does it wrong, with callers that wait on, lose patience or go:
-//! afterwards each has its own answer and the store has what the guards say.
+//! A batch of every sort of call over a network with faults, with callers that keep waiting, time out or are dropped: afterwards each
+//! caller has its own reply and the store has the holds that the guards report.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_g
         simulated(async || sweep::<Plain>(&[TAKES, GIVES, EVERYTHING]).await);
     }
 
-    /// The script that all of it travels in is another.
+    /// The batch script of simple locks differs.
     #[test]
     fn of_simple_locks() {
         simulated(async || sweep::<Simple>(&[EVERYTHING]).await);
@@ -41,7 +41,7 @@ async fn sweep<F: Family>(mixes: &[&'static [Kind]]) {
     let world = World::<F>::start().await;
     let mut cases = 0;
     for kinds in mixes {
-        // A reply that vanishes while those behind it come is no fault of a connection that many share.
+        // A shared connection does not lose one reply and deliver the next ones.
         for rule in RULES
             .iter()
             .filter(|rule| rule.fault != Fault::SwallowReply)
@@ -56,19 +56,18 @@ async fn sweep<F: Family>(mixes: &[&'static [Kind]]) {
     assert!(cases >= 80 * mixes.len(), "only {cases} cases");
 }
 
-/// What the callers do while their batch is under way.
+/// The behaviour of the callers while their batch is under way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Manner {
-    /// All are dropped once the network has done wrong.
+    /// All callers are dropped once the network has done wrong.
     GoneAfter,
-    /// All are dropped before a request has reached the server.
+    /// All callers are dropped before a request has reached the server.
     GoneBefore,
-    /// One is dropped before a request has reached the server, one once the network has done wrong, one waits on; and so
-    /// forth.
+    /// One caller is dropped before a request has reached the server, one once the network has done wrong, one keeps waiting; and so forth.
     OneByOne,
-    /// Their time is over before a request has reached the server.
+    /// The callers' time-outs end before a request has reached the server.
     TimeOut,
-    /// They wait, and ask again after an error.
+    /// The callers wait, and retry after an error.
     WaitOn,
 }
 
@@ -80,27 +79,27 @@ const MANNERS: [Manner; 5] = [
     Manner::WaitOn,
 ];
 
-/// What is asked of one lock.
+/// The request for one lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
-    /// Takes once more what is held.
+    /// Acquires once more a lock that is held.
     Again,
-    /// Takes what another client holds.
+    /// Acquires a lock that another client holds.
     Busy,
-    /// Takes what is free.
+    /// Acquires a free lock.
     Free,
     /// Releases one of two holds.
     InPart,
-    /// Releases what others of the same client wait for: it is passed on.
+    /// Releases a lock for which others of the same client wait: the store grants it to the next.
     Line,
-    /// Releases what is held.
+    /// Releases a lock that is held.
     Release,
 }
 
 use Kind::{Again, Busy, Free, InPart, Line, Release};
 
 impl Kind {
-    /// The script that carries it out.
+    /// Returns the script that executes the call.
     const fn script(self) -> Script {
         match self {
             Again | Busy | Free => Script::Acquire,
@@ -114,7 +113,7 @@ impl Kind {
     }
 }
 
-/// A lock that has been held for long is not passed on but given back: those come last.
+/// A lock that has been held for long is released instead of handed off: the calls of kind `Line` come last.
 const TAKES: &[Kind] = &[Free, Busy, Free, Again, Busy, Free];
 const GIVES: &[Kind] = &[Release, Release, InPart, Line, Line];
 const EVERYTHING: &[Kind] = &[
@@ -135,7 +134,7 @@ impl<F: Family> World<F> {
         Self { server, other }
     }
 
-    /// The holders of a lock in Redis, and how often each holds it.
+    /// Returns the holders of a lock in Redis, and how often each holds it.
     fn holds(&self, name: &str) -> BTreeMap<String, u32> {
         if F::COUNTS {
             return self.server.query(&["HGETALL", name]);
@@ -144,7 +143,7 @@ impl<F: Family> World<F> {
         owner.map(|owner| (owner, 1)).into_iter().collect()
     }
 
-    /// Nothing is kept of a lock but marks, which end by themselves, and the last token.
+    /// Checks that nothing is stored of a lock except tombstones, which expire, and the last token.
     fn nothing_is_left(&self, name: &str) {
         let [marks, token] =
             ["distlock_undone", "redisson_lock_token"].map(|key| format!("{key}:{{{name}}}"));
@@ -165,30 +164,30 @@ async fn client<F: Family>(url: &str, time_out: Duration) -> Player<F> {
     let client = builder(url)
         .default_lease(Lease::KeepAlive(LEASE))
         .command_timeout(time_out)
-        // The next in the queue gets the lock through the store.
+        // The next waiter in the queue is granted the lock through the store.
         .handoff_limit(0);
     Player::new(client.connect().await.expect("the network is whole"))
 }
 
-/// One lock of a batch, and all that have to do with it.
+/// One lock of a batch, with the guards and callers that belong to it.
 struct Item<F: Family> {
     kind: Kind,
     name: String,
     lock: Lock<F::Kind>,
-    /// Ours that are alive.
+    /// Our live guards.
     guards: Vec<Guard<F::Kind>>,
-    /// Another client's.
+    /// The other client's guard.
     theirs: Option<Guard<F::Kind>>,
-    /// Waits in this client for the lock to be passed on.
+    /// A waiter of this client that the lock is to be handed to.
     in_line: Option<Call<Result<Guard<F::Kind>, Error>>>,
     tokens: Tokens,
 }
 
-/// What a caller has in the end: a guard if it takes, nothing if it releases or has given up.
+/// The result of a call: a guard for an acquire, none for a release or a time-out.
 type Ended<K> = Result<Option<Guard<K>>, Error>;
 
 impl<F: Family> Item<F> {
-    /// Arranges things so that the call can be made, over a network that is still whole.
+    /// Prepares the lock for the call, over a network that is still whole.
     async fn new(world: &World<F>, client: &Player<F>, kind: Kind, name: String) -> Self {
         let lock = match kind {
             Again | InPart => client.one_owners(&name),
@@ -219,7 +218,7 @@ impl<F: Family> Item<F> {
         }
     }
 
-    /// The call itself, not begun yet.
+    /// Returns the call itself, not yet polled.
     fn call(&mut self, patience: Duration) -> Call<Ended<F::Kind>> {
         if self.kind.takes() {
             return Box::pin(self.lock.acquire_timeout(patience));
@@ -231,7 +230,7 @@ impl<F: Family> Item<F> {
         })
     }
 
-    /// The holders of the lock by the word of the guards.
+    /// Returns the holders of the lock that the guards report.
     fn said(&self) -> BTreeMap<String, u32> {
         let mut said = BTreeMap::new();
         for guard in self.guards.iter().chain(&self.theirs) {
@@ -281,10 +280,10 @@ impl<'a, F: Family> Case<'a, F> {
         case.end().await;
     }
 
-    /// Sets all calls off while another is under way, and sees them through.
+    /// Starts all calls while another is under way, and waits for their results.
     async fn travel(&mut self, kinds: &[Kind]) {
         let manner = self.manner;
-        // No request reaches the server until this is over, but the proxy sees them.
+        // No request reaches the server until the partition ends, but the proxy sees them.
         self.proxy.partition(true);
         let first = Box::pin(self.client.lock("first").try_acquire());
         let first = tokio::spawn(begun(first));
@@ -324,7 +323,7 @@ impl<'a, F: Family> Case<'a, F> {
         self.see_through(calls).await;
     }
 
-    /// Waits for every caller, and for the waiter behind each. No caller gets what another client holds.
+    /// Waits for every caller, and for the waiter behind each. No caller acquires a lock that another client holds.
     async fn see_through(&mut self, calls: Vec<JoinHandle<Ended<F::Kind>>>) {
         for item in &mut self.items {
             if let Some(theirs) = item.theirs.take() {
@@ -334,7 +333,7 @@ impl<'a, F: Family> Case<'a, F> {
                 theirs.release().await.expect("it is theirs");
             }
         }
-        // Trouble is fine if it says that the store has not answered, where it has not.
+        // An error is acceptable if it says that the store has not answered, and that is true.
         let harmless = self.rule.harmless && self.manner == Manner::WaitOn;
         let tolerate = |error: &Error, kind: Kind| {
             assert!(
@@ -378,7 +377,7 @@ impl<'a, F: Family> Case<'a, F> {
         self.check().await;
     }
 
-    /// Sooner or later the store has what the guards say.
+    /// Checks that the store eventually has the holds that the guards report.
     async fn check(&mut self) {
         for item in &mut self.items {
             let said = item.said();
@@ -402,7 +401,7 @@ impl<'a, F: Family> Case<'a, F> {
 
     async fn end(&mut self) {
         if self.rule.let_go == Some(LetGo::AfterCleanup) {
-            // Far longer than any clean-up.
+            // This is far longer than any cleanup.
             tokio::time::sleep(LEASE / 6).await;
             self.let_go().await;
         }
@@ -415,7 +414,7 @@ impl<'a, F: Family> Case<'a, F> {
             }
         }
         self.check().await;
-        // Waits until everything is cleaned up.
+        // Closing waits until everything is cleaned up.
         let closed = self.client.close().await;
         closed.expect("the network is whole again");
         if self.rule.let_go == Some(LetGo::WhenTaken) {
@@ -434,7 +433,7 @@ impl<'a, F: Family> Case<'a, F> {
         }
     }
 
-    /// Lets the batch, or its reply, go on its way. When all that the client ever sent is executed, nothing has changed.
+    /// Delivers the batch, or its reply. Once every request that the client ever sent is executed, nothing has changed.
     async fn let_go(&self) {
         let is_late = self.rule.fault == Fault::HoldRequest && self.rule.let_go.is_some();
         self.proxy.let_go();
@@ -446,7 +445,7 @@ impl<'a, F: Family> Case<'a, F> {
     }
 }
 
-/// Whether a request is a batch with a call for each of these, and no others of their sorts.
+/// Returns whether a request is a batch with a call for each of these, and no others of their sorts.
 fn carries_all(words: &[impl AsRef<[u8]>], kinds: &[Kind]) -> bool {
     if !is_batch(words) {
         return false;
@@ -461,7 +460,7 @@ fn carries_all(words: &[impl AsRef<[u8]>], kinds: &[Kind]) -> bool {
         })
 }
 
-/// The lock, that is free or becomes free soon; a time-out may come first.
+/// Acquires the lock, which is free or becomes free soon; a time-out may come first.
 async fn acquired<K>(lock: &Lock<K>) -> Guard<K> {
     for _ in 0..10 {
         match lock.acquire_timeout(PATIENCE).await {

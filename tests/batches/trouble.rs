@@ -1,4 +1,4 @@
-//! A server in trouble: no memory, no scripts, no right to do something, no writing.
+//! A server that refuses requests: no memory, no scripts, no permission, no writing.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ fn trouble_is_the_same_in_company_as_alone() {
             _ => drop(server.cmd(&words.split(' ').collect::<Vec<_>>())),
         }
     }
-    /// What a call came to, without the name in it.
+    /// Returns the result of a call, without the name in it.
     fn kind(name: &str, answer: &Answer) -> String {
         match answer {
             Ok(guard) => guard.is_some().to_string(),
@@ -56,15 +56,15 @@ fn trouble_is_the_same_in_company_as_alone() {
                 } else {
                     &give
                 };
-                // Behind one that frees, a server short of memory lets others through.
+                // A release frees memory, so a server short of memory admits calls behind it.
                 let granted = trouble.contains("maxmemory") && matches!(answer, Ok(Some(_)));
                 let same = kind(&name, &answer) == *alone;
                 assert!(same || granted, "{trouble}: {answer:?}, but alone {alone}");
             }
-            // Whatever was refused in the middle is taken back as soon as it can be.
+            // An acquire that was refused halfway is undone as soon as possible.
             order(&company.server, remedy);
             company.settle(&TAKEN, &BTreeMap::new()).await;
-            // What may not be released stays for its lease.
+            // A lock that the user may not release stays for its lease.
             if !stays {
                 company.settle(&GIVEN, &BTreeMap::new()).await;
             }
@@ -86,7 +86,7 @@ fn a_server_that_dies_with_a_batch_under_way_leaves_nothing_behind() {
             assert!(matches!(answer, Err(Error::Unavailable { .. })), "{name}");
         }
         company.server.restart();
-        // It has forgotten everything, and what was under way comes to nothing.
+        // The server has lost its data, and requests under way change nothing.
         company.settle(&names, &BTreeMap::new()).await;
         for name in names {
             drop(company.hold(name).await);
@@ -157,7 +157,7 @@ fn without_memory_each_call_of_a_batch_is_answered_rightly() {
 fn a_server_that_has_forgotten_its_scripts_answers_a_batch_all_the_same() {
     simulated(async || {
         for (nth, fault) in [
-            // The batch by its hash, which the server does not know, then by its text.
+            // The batch is sent by its hash, which the server does not know, then by its text.
             (1, Fault::CutAfter),
             (1, Fault::HoldReply),
             (2, Fault::CutAfter),

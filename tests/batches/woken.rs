@@ -1,5 +1,5 @@
-//! Waiters that are woken at the same moment ask in one batch. They had been waiting before: whatever becomes of that
-//! batch, they ride through, and the waiter behind one that goes gets its turn.
+//! Waiters that are woken at the same moment send their requests in one batch. They had been waiting before: whatever happens to that
+//! batch, they keep waiting, and the waiter behind one that leaves gets its turn.
 
 use distlock::{Client, Guard, Lease};
 use tokio::task::JoinHandle;
@@ -23,7 +23,7 @@ fn whoever_waits_behind_one_that_goes_with_its_batch_under_way_gets_its_turn() {
 }
 
 async fn sweep(some_go: bool) {
-    // A reply that vanishes while those behind it come is no fault of a connection that many share.
+    // A shared connection does not lose one reply and deliver the next ones.
     for rule in RULES
         .iter()
         .filter(|rule| rule.fault != Fault::SwallowReply)
@@ -50,7 +50,7 @@ async fn tell(rule: &Rule, some_go: bool) {
     .await;
     let seconds: Vec<_> = names.iter().map(|name| wait(&company, name)).collect();
     becomes("all have asked", || company.proxy.unanswered() == 0).await;
-    // All are woken by releases of which they are notified at the same moment. Not all of them need be in one batch.
+    // All waiters are woken by releases of which they are notified at the same moment. Not all of them need to be in one batch.
     let batch = Match::words(|words| is_batch(words) && carried(words) >= 2);
     company.proxy.rule(batch.nth(1), rule.fault);
     company.proxy.partition(true);

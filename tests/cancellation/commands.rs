@@ -1,4 +1,4 @@
-//! Without scripts a request is many commands: futures that are dropped while any one of them is on its way.
+//! Futures without scripts, whose requests are many commands, dropped while any one command is on its way.
 
 use std::cell::{Cell, RefCell};
 
@@ -55,7 +55,7 @@ async fn sweep<F: Family>() {
     at_every_command(&proxy, async |drops| {
         let lock = fixture.ours.one_owners(&fixture.name());
         let outer = hold(&lock).await;
-        // Longer, so that there is something to write, however soon it comes.
+        // The lease is longer, so that the re-entry always writes something, however soon it comes.
         let longer = lock.with_lease(Lease::KeepAlive(LEASE * 2));
         drop(drops.run(outer.name(), longer.acquire()).await);
         keeps(fixture, outer).await;
@@ -93,7 +93,7 @@ async fn sweep<F: Family>() {
     .await;
 }
 
-/// The lock is held once, and gone when it is released.
+/// Checks that the lock is held once, and gone after its release.
 async fn keeps<F: Family>(fixture: &Fixture<F>, guard: Guard<F::Kind>) {
     let name = guard.name().to_owned();
     assert_eq!(guard.hold_count(), 1);
@@ -102,7 +102,7 @@ async fn keeps<F: Family>(fixture: &Fixture<F>, guard: Guard<F::Kind>) {
     fixture.assert_gone(&name).await;
 }
 
-/// Plays a story once to see which commands its future sends, and then once for each.
+/// Plays a story once to see which commands its future sends, and then once for each command.
 async fn at_every_command(proxy: &ChaosProxy, story: impl AsyncFn(&Drops<'_>)) {
     let mut drops = Drops {
         proxy,
@@ -122,14 +122,14 @@ async fn at_every_command(proxy: &ChaosProxy, story: impl AsyncFn(&Drops<'_>)) {
     assert!(missed < all / 2, "{missed} of {all} were not sent again");
 }
 
-/// The place at which a future is dropped, if it is: when this command of its has been sent and has not arrived.
+/// The place at which a future is dropped, if it is: when this command of the future has been sent and has not arrived.
 struct Drops<'a> {
     proxy: &'a ChaosProxy,
     at: Option<Command>,
     /// The commands of a future that was not dropped.
     sent: RefCell<Vec<Command>>,
-    /// How many of these commands were not sent again. The future that was not dropped sends its transaction once more if the
-    /// other client's question came in between, and these commands have no counterpart.
+    /// How many of these commands were not sent again. The future that was not dropped repeats its transaction if the other client's
+    /// request came in between, and the repeated commands have no counterpart.
     missed: Cell<usize>,
 }
 

@@ -11,14 +11,14 @@ use tokio::time::timeout;
 /// The place at which a future is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DropAt {
-    /// After this many polls, each because it was woken.
+    /// The future is dropped after this many polls, each because it was woken.
     pub(crate) polls: usize,
-    /// Not before it was woken once more: the event that it waited for has come, and it has not seen it.
+    /// The future is dropped only once it was woken again: the event that it waited for has come, and it has not seen it.
     woken: bool,
 }
 
 impl DropAt {
-    /// Every place, one after the other.
+    /// Returns every place, one after the other.
     pub(crate) fn every() -> impl Iterator<Item = Self> {
         let polled = (1..).flat_map(|polls| [false, true].map(|woken| Self { polls, woken }));
         let unpolled = Self {
@@ -28,8 +28,8 @@ impl DropAt {
         std::iter::once(unpolled).chain(polled)
     }
 
-    /// Drops the future here, or returns its output if it ends before. When nothing wakes it, or waking it leads nowhere,
-    /// `nudge` is called to change that.
+    /// Drops the future here, or returns its output if it completes first. When nothing wakes it, or a wake leads nowhere, `nudge` is
+    /// called to change that.
     pub(crate) async fn run<F: Future>(
         self,
         future: F,
@@ -52,7 +52,7 @@ impl DropAt {
         None
     }
 
-    /// The same for a future that waits for nothing but the store.
+    /// Runs a future that waits for nothing but the store.
     pub(crate) async fn run_alone<F: Future>(self, future: F) -> Option<F::Output> {
         self.run(future, async || ()).await
     }
@@ -84,8 +84,8 @@ impl Wake for Woken {
     }
 }
 
-/// Longer than the way to the store and back.
+/// Upper bound for a round trip to the store.
 const STALL: Duration = Duration::from_millis(150);
 const NUDGES: usize = 100;
-/// A future that waits for the store alone has ended after this many polls.
+/// A future that waits for the store alone has completed after this many polls.
 const IN_VAIN: usize = 8;

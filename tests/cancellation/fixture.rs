@@ -16,13 +16,13 @@ use super::drop_at::{DropAt, begin};
 use super::{A_SECOND, LEASE, PATIENCE};
 use crate::support::{Family, Player, RedisServer, builder, eventually, simulated};
 
-/// A place for locks, made anew for each test.
+/// A store for locks, made anew for each test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     Redis,
     WithoutScripts,
     Memory,
-    /// A real one, in real time: the engine has threads of its own.
+    /// A real file, in real time: the engine has threads of its own.
     File,
 }
 
@@ -75,7 +75,7 @@ impl<F: Family> Fixture<F> {
         fixture
     }
 
-    /// The same store with clients that are built otherwise.
+    /// Returns the same store with clients that are built differently.
     pub(crate) async fn with(&self, build: Build) -> Self {
         let fixture = Self {
             ours: connect(self.store, &self.url, build).await,
@@ -90,7 +90,7 @@ impl<F: Family> Fixture<F> {
         fixture
     }
 
-    /// The same with our client behind a proxy, whose address this starts with.
+    /// Returns the same fixture with our client behind a proxy, whose address this starts with.
     pub(crate) async fn behind(self, proxy: &str, build: Build) -> Self {
         let (_, parameters) = self.url.split_once('?').unwrap_or_default();
         let ours = connect(self.store, &format!("{proxy}?{parameters}"), build).await;
@@ -99,14 +99,13 @@ impl<F: Family> Fixture<F> {
         fixture
     }
 
-    /// A name that no other lock has.
+    /// Returns a name that no other lock has.
     pub(crate) fn name(&self) -> String {
         unique("lock")
     }
 
-    /// Plays a story for every place at which its future can be dropped, until the future ends before. The story returns
-    /// whether it did. On a server it is dropped at this many places at least; in other stores an answer may be
-    /// there at once.
+    /// Plays a story for every place at which its future can be dropped, until the future completes first. The story returns whether it
+    /// did. On a server the future is dropped at this many places at least; in other stores a reply may be there at once.
     pub(crate) async fn sweep(
         &self,
         what: &str,
@@ -126,7 +125,7 @@ impl<F: Family> Fixture<F> {
         }
     }
 
-    /// The time in which whatever was dropped is cleaned up.
+    /// Returns the time in which everything that was dropped is cleaned up.
     fn soon(&self) -> Duration {
         match self.store {
             Store::Redis | Store::WithoutScripts | Store::Memory => A_SECOND,
@@ -134,7 +133,7 @@ impl<F: Family> Fixture<F> {
         }
     }
 
-    /// The owners of a lock, and how often each holds it.
+    /// Returns the owners of a lock, and how often each holds it.
     async fn holds(&self, name: &str) -> BTreeMap<String, u64> {
         let seen = self.theirs.admin().inspect(name).await;
         let holders = seen.expect("the store answers").map(|info| info.holders);
@@ -144,14 +143,14 @@ impl<F: Family> Fixture<F> {
             .collect()
     }
 
-    /// The store's queue for a lock that is held.
+    /// Returns the store's queue for a lock that is held.
     async fn queue(&self, name: &str) -> Vec<String> {
         let seen = self.theirs.admin().inspect(name).await;
         let waiting = seen.expect("the store answers").map(|info| info.waiting);
         waiting.unwrap_or_default()
     }
 
-    /// Waits until the lock is held by this guard alone, as often as the guard says.
+    /// Waits until the lock is held by this guard alone, as often as the guard reports.
     pub(crate) async fn assert_held_by<K>(&self, guard: &Guard<K>) {
         let count = self.theirs.counted(guard.hold_count().into());
         let held = BTreeMap::from([(guard.owner(), count)]);
@@ -164,21 +163,21 @@ impl<F: Family> Fixture<F> {
         assert!(guard.is_held());
     }
 
-    /// The turn of a waiter, which comes at once: it is notified, and does not have to poll.
+    /// Awaits the turn of a waiter, which comes at once: the waiter is notified, and does not have to poll.
     pub(crate) async fn turn_of(&self, waiter: Waiter<F::Kind>) -> Guard<F::Kind> {
         timeout(self.soon(), waiter.turn())
             .await
             .expect("its turn comes")
     }
 
-    /// Nothing is left of a lock: not in the store, not in the clients, not among the tasks.
+    /// Checks that nothing is left of a lock: not in the store, not in the clients, not among the tasks.
     pub(crate) async fn assert_gone(&self, name: &str) {
         let soon = self.soon();
         eventually(soon, &format!("`{name}` is free"), async || {
             self.holds(name).await.is_empty()
         })
         .await;
-        // A request that was under way may still come, and is undone then.
+        // A request that was under way may still arrive, and is undone then.
         let guard = self.theirs.against(name).acquire_timeout(soon).await;
         let guard = guard.expect("the store answers").expect("it is free");
         eventually(soon, &format!("no owner waits for `{name}`"), async || {
@@ -194,7 +193,7 @@ impl<F: Family> Fixture<F> {
         for client in [&self.ours, &self.theirs] {
             eventually(soon, &format!("`{name}` is forgotten"), async || {
                 if client.remembers(name) {
-                    // Some things are kept for a while and forgotten when another lock is wanted.
+                    // Some entries are kept for a while and removed when another lock is acquired.
                     drop(client.lock("another").acquire().await);
                 }
                 !client.remembers(name)
@@ -203,14 +202,14 @@ impl<F: Family> Fixture<F> {
         }
         eventually(soon, "no task is left", async || {
             let (tasks_before, connections_before) = self.at_rest.get();
-            // A request without scripts may take a connection of its own, which stays.
+            // A request without scripts may open a connection of its own, which stays.
             let added = self.connections().saturating_sub(connections_before);
             tasks() <= tasks_before + added * TASKS_OF_A_CONNECTION
         })
         .await;
     }
 
-    /// The keys of a lock, but for tombstones, which expire, and for the last token and the number of permits, which stay.
+    /// Returns the keys of a lock, except tombstones, which expire, and the last token and the number of permits, which stay.
     fn keys(&self, name: &str) -> Vec<String> {
         let Some(server) = &self.server else {
             return Vec::new();
@@ -225,22 +224,22 @@ impl<F: Family> Fixture<F> {
         keys
     }
 
-    /// Whether a connection is subscribed to a lock's channel.
+    /// Returns whether a connection is subscribed to a lock's channel.
     pub(crate) fn is_heard(&self, name: &str) -> bool {
         let channels = self.server.as_ref().map(|server| server.pubsub_channels());
         let mut channels = channels.into_iter().flatten();
         channels.any(|channel| channel.contains(name))
     }
 
-    /// Each client waits for the other, so that all connections are made. What [`assert_gone`](Self::assert_gone) checks is there
-    /// while it should be.
+    /// Has each client wait for the other, so that all connections are made. Checks also that everything that
+    /// [`assert_gone`](Self::assert_gone) looks for is there while it should be.
     async fn warm_up(&self) {
         for [holder, waiter] in [[&self.ours, &self.theirs], [&self.theirs, &self.ours]] {
             let name = self.name();
             let guard = hold(&holder.lock(name.as_str())).await;
             assert!(!self.holds(&name).await.is_empty());
             if self.server.is_some() {
-                // The time of a reader, or of permits, is in a key of its own.
+                // The expiry of a reader, or of permits, is in a key of its own.
                 let keys = if F::SHARED || F::PERMITS > 0 { 2 } else { 1 };
                 assert_eq!(self.keys(&name).len(), keys);
             }
@@ -250,7 +249,7 @@ impl<F: Family> Fixture<F> {
             let waiting = tokio::spawn(waiter.against(name.as_str()).acquire());
             assert_eq!(tasks(), before + 1);
             eventually(PATIENCE, "it waits", async || {
-                // A writer that readers keep out is in the store's queue, too.
+                // A writer that waits for readers is in the store's queue, too.
                 let is_queued = F::IN_ORDER || F::SHARED || F::PERMITS > 1;
                 waiter.remembers(&name)
                     && usize::from(is_queued) == self.queue(&name).await.len()
@@ -267,7 +266,7 @@ impl<F: Family> Fixture<F> {
         self.record_baseline();
     }
 
-    /// From here on no task may be added.
+    /// Records the number of tasks and connections: from here on no task may be added.
     pub(crate) fn record_baseline(&self) {
         self.at_rest.set((tasks(), self.connections()));
     }
@@ -293,7 +292,7 @@ fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// A name that is no part of another.
+/// Returns a name that is no part of another.
 fn unique(what: &str) -> String {
     thread_local! {
         static NAMES: Cell<u32> = const { Cell::new(0) };
@@ -303,7 +302,7 @@ fn unique(what: &str) -> String {
     format!("{what}-{thread:?}-{}-", NAMES.get())
 }
 
-/// Of its two ends, and of a proxy between them.
+/// Upper bound for the tasks of a connection's two ends, and of a proxy between them.
 const TASKS_OF_A_CONNECTION: usize = 8;
 
 pub(crate) type Build = fn(ClientBuilder) -> ClientBuilder;
@@ -318,11 +317,11 @@ pub(crate) async fn release<K>(guard: &mut Option<Guard<K>>) {
     }
 }
 
-/// A waiter in the background, behind all that came before.
+/// A waiter in the background, behind all earlier ones.
 pub(crate) struct Waiter<K>(JoinHandle<Result<Guard<K>, Error>>);
 
 impl<K: 'static> Waiter<K> {
-    /// Is in the queue when this returns.
+    /// Starts a waiter, which is in the queue when this returns.
     pub(crate) fn start(lock: &Lock<K>) -> Self {
         let mut acquiring = Box::pin(lock.acquire());
         assert!(begin(acquiring.as_mut()), "the lock is held");
@@ -335,7 +334,7 @@ impl<K: 'static> Waiter<K> {
     }
 }
 
-/// A future with a waiter that queues behind it as soon as it waits.
+/// Returns the future with a waiter that queues behind it as soon as it waits.
 pub(crate) fn followed<F: Future, K: 'static>(
     future: F,
     lock: &Lock<K>,

@@ -1,4 +1,4 @@
-//! What goes on after futures were dropped: no renewal, no subscription and no connection.
+//! No renewal, subscription or connection goes on after its futures were dropped.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{
     Fair, Family, Fenced, Plain, Player, RedisServer, builder, eventually, simulated,
 };
 
-/// Waiters that give up and others that come: the last one out ends the subscription.
+/// Waiters give up and others come: the last to leave ends the subscription.
 pub(crate) async fn waiters_that_give_up_stop_listening<F: Family>(fixture: &Fixture<F>) {
     let name = fixture.name();
     let guard = hold(&fixture.theirs.lock(name.as_str())).await;
@@ -89,7 +89,7 @@ async fn drop_calls<F: Family>() {
     assert_eq!(calls(), before, "something is still renewed");
 }
 
-/// A caller that loses interest says nothing about the connection, however long ago the last answer was.
+/// A dropped call is no evidence against the connection, however long ago the last reply was.
 #[test]
 fn calls_that_are_dropped_do_not_cost_the_connection() {
     simulated(async || {
@@ -119,7 +119,7 @@ fn calls_that_are_dropped_do_not_cost_the_connection() {
     });
 }
 
-/// Were the client kept alive by anything, its connections would live on.
+/// If anything kept the client alive, its connections would live on.
 #[test]
 fn a_client_that_is_dropped_after_all_this_leaves_no_connection() {
     simulated(async || {
@@ -152,7 +152,7 @@ fn a_client_that_is_dropped_after_all_this_leaves_no_connection() {
     });
 }
 
-/// The ids of the connections to the server.
+/// Returns the ids of the connections to the server.
 fn connections(server: &RedisServer) -> Vec<String> {
     let list: String = server.query(&["CLIENT", "LIST"]);
     let ids = list.lines().filter_map(|line| line.split(' ').next());

@@ -39,7 +39,7 @@ pub(crate) async fn an_acquire_of_a_free_lock_leaves_nothing_behind<F: Family>(
     }
 }
 
-/// Dropped while it asks, while it subscribes, while it sleeps, and as the lock becomes free.
+/// Drops the acquire while its request is under way, while it subscribes, while it sleeps, and as the lock becomes free.
 pub(crate) async fn an_acquire_of_another_clients_lock_leaves_nothing_behind<F: Family>(
     fixture: &Fixture<F>,
 ) {
@@ -64,7 +64,7 @@ pub(crate) async fn an_acquire_of_another_clients_lock_leaves_nothing_behind<F: 
     }
 }
 
-/// Dropped before its deadline, or given up then: the waiter behind it goes on.
+/// Drops the acquire before its deadline, or has it time out: the waiter behind it goes on.
 pub(crate) async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind<F: Family>(
     fixture: &Fixture<F>,
 ) {
@@ -85,8 +85,8 @@ pub(crate) async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind<F: Fa
     fixture.sweep("acquire_timeout, in vain", 4, story).await;
 }
 
-/// Dropped in the queue behind a hold of its own client, and as the lock is handed off: in memory, by the store in the
-/// same script, or by asking the store again.
+/// Drops the waiter in the queue behind a hold of its own client, and as the lock is handed off: in memory, by the store in the same
+/// script, or by a new request to the store.
 pub(crate) async fn a_waiter_behind_its_own_client_leaves_nothing_behind_and_lets_the_next_one_up<
     F: Family,
 >(
@@ -205,7 +205,7 @@ pub(crate) async fn a_release_goes_on_without_its_caller<F: Family>(fixture: &Fi
     fixture.sweep("release", 3, story).await;
 }
 
-/// The lock goes to the next waiter: in memory, or through the store.
+/// Drops the release: the lock goes to the next waiter, in memory or through the store.
 pub(crate) async fn a_release_that_is_dropped_lets_the_next_one_in<F: Family>(
     fixture: &Fixture<F>,
 ) {
@@ -247,7 +247,7 @@ pub(crate) async fn an_extension_leaves_the_lock_held<F: Family>(fixture: &Fixtu
     fixture.sweep("extend", 3, story).await;
 }
 
-/// From its first poll on, all holds are released and no waiter waits any more, awaited or not.
+/// Drops a close: from its first poll on, all holds are released and no waiter waits any more, whether it is awaited or not.
 pub(crate) async fn a_close_goes_on_without_its_caller<F: Family>(fixture: &Fixture<F>) {
     let story = async |at: DropAt| {
         let fixture = fixture.with(|builder| builder).await;
@@ -278,6 +278,6 @@ pub(crate) async fn a_close_goes_on_without_its_caller<F: Family>(fixture: &Fixt
 type NamedAcquire<K> = (&'static str, fn(&Lock<K>) -> Acquiring<K>);
 type Acquiring<K> = Pin<Box<dyn Future<Output = Result<Option<Guard<K>>, Error>> + Send>>;
 
-/// Long enough to ask and to subscribe.
+/// Enough time to send a request and to subscribe.
 const A_MOMENT: Duration = Duration::from_millis(500);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(10));

@@ -65,7 +65,7 @@ stories! {
     several_permits: Several on [redis Redis, memory Memory, sqlite File];
 }
 
-/// Permits have no owner that takes them once more.
+/// Stories that need an owner that can re-enter, which permits do not have.
 mod owners {
     stories! {
         [
@@ -100,9 +100,9 @@ mod subscriptions {
     }
 }
 
-/// Within this time a lock whose future was dropped is free, and its next waiter has it.
+/// Within this time a lock whose future was dropped is free, and its next waiter has acquired it.
 const A_SECOND: Duration = Duration::from_secs(1);
-/// Longer than anything takes, even on a real disk; far shorter than [`LEASE`].
+/// Upper bound for any wait, even on a real disk; far shorter than [`LEASE`].
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A leftover would be seen for this long.
+/// The time for which an orphaned hold would be visible.
 const LEASE: Duration = Duration::from_secs(90);

@@ -47,7 +47,7 @@ stories! {
     a_file_and_memory: [File, Memory];
 }
 
-/// One store, or two.
+/// The stores of the locks: one, or two.
 struct Stores(Vec<Fixture<Plain>>);
 
 impl Stores {
@@ -60,12 +60,12 @@ impl Stores {
         Self(all)
     }
 
-    /// The store of one of the three locks: the first two are in the first store, the last is in the last.
+    /// Returns the store of one of the three locks: the first two are in the first store, the last is in the last.
     fn at(&self, place: usize) -> &Fixture<Plain> {
         &self.0[if place < 2 { 0 } else { self.0.len() - 1 }]
     }
 
-    /// In the order in which they are acquired: a waiter for the last holds the others meanwhile.
+    /// Returns the names in the order in which they are acquired: a waiter for the last holds the others meanwhile.
     fn names(&self) -> [String; 3] {
         let name = self.0[0].name();
         ["a", "b", "c"].map(|letter| format!("{name}{letter}"))
@@ -85,14 +85,14 @@ impl Stores {
         hold(&self.at(2).theirs.lock(&*names[2])).await
     }
 
-    /// Nothing is left of any of them, and the next caller gets all.
+    /// Checks that nothing is left of any of them, and that the next caller acquires all.
     async fn are_gone(&self, names: &[String; 3]) {
         for (place, name) in names.iter().enumerate() {
             self.at(place).assert_gone(name).await;
         }
         let locks = names.iter().enumerate();
         let locks = locks.map(|(place, name)| self.at(place).theirs.lock(&**name).into());
-        // A request that was under way may still come, and is undone then.
+        // A request that was under way may still arrive, and is undone then.
         let next = MultiLock::new(locks).acquire_timeout(PATIENCE).await;
         let next = next.expect("the stores answer").expect("all are free");
         next.release().await.expect("they are theirs");
@@ -124,7 +124,7 @@ async fn an_acquire_of_free_locks_leaves_nothing_behind(stores: &Stores) {
     }
 }
 
-/// Dropped while it asks, while it waits and holds the others, and as the last becomes free.
+/// Drops the acquire while a request is under way, while it waits and holds the others, and as the last becomes free.
 async fn an_acquire_of_locks_of_which_one_is_theirs_leaves_nothing_behind(stores: &Stores) {
     let story = async |at: DropAt| {
         let names = stores.names();
@@ -198,5 +198,5 @@ async fn a_run_releases_all(stores: &Stores) {
 type NamedAcquire = (&'static str, fn(&MultiLock) -> Acquiring);
 type Acquiring = Pin<Box<dyn Future<Output = Result<Option<MultiGuard>, Error>> + Send>>;
 
-/// Long enough to ask and to subscribe.
+/// Enough time to send a request and to subscribe.
 const A_MOMENT: Duration = Duration::from_millis(500);

@@ -1,5 +1,4 @@
-//! Numbers without an owner: futures dropped at every poll, after which no permit is lost or made up and no change counts
-//! twice.
+//! Numbers without an owner: futures dropped at every poll, after which no permit is lost or made up and no change counts twice.
 
 use distlock::CountingSemaphore;
 
@@ -8,10 +7,10 @@ use super::drop_at::DropAt;
 use super::fixture::Fixture;
 use crate::support::{Plain, eventually};
 
-/// The permits at first.
+/// The number of permits at first.
 const MANY: u32 = 5;
 
-/// A semaphore with that many permits, as we see it and as they do.
+/// Returns a semaphore with this many permits, as seen by our client and by the other.
 async fn permits(fixture: &Fixture<Plain>) -> (CountingSemaphore, CountingSemaphore) {
     let name = fixture.name();
     let theirs = fixture.theirs.counting_semaphore(&*name);
@@ -48,14 +47,14 @@ pub(crate) async fn an_acquire_that_waits_for_permits_leaves_them_and_the_queue(
             let (ours, theirs) = permits(fixture).await;
             let mut taken = MANY - (permits_wanted - 1);
             theirs.acquire(taken).await.unwrap();
-            // When it waits, the permits that it waits for are released.
+            // When the future waits, the permits that it waits for are released.
             let nudge = async || theirs.release(std::mem::take(&mut taken)).await.unwrap();
             let acquired = at.run(ours.acquire(permits_wanted), nudge).await;
             let finished = acquired.map(Result::unwrap).is_some();
             let left = MANY - taken - if finished { permits_wanted } else { 0 };
             become_available(&theirs, left).await;
             theirs.release(MANY - left).await.unwrap();
-            // It has left the queue: all are available at once.
+            // The waiter has left the queue: all permits are available at once.
             let all = theirs.acquire_timeout(MANY, PATIENCE).await.unwrap();
             assert!(all, "{at:?}: a waiter is in the way");
             finished
@@ -69,7 +68,7 @@ pub(crate) async fn a_release_that_is_dropped_counts_once_or_not_at_all(fixture:
         let (ours, theirs) = permits(fixture).await;
         let released = at.run_alone(ours.release(2)).await;
         let finished = released.map(Result::unwrap).is_some();
-        // From now on the first one cannot arrive any more.
+        // From now on the first change cannot arrive any more.
         ours.release(10).await.unwrap();
         let added = theirs.available().await.unwrap() - i64::from(MANY) - 10;
         assert!(added == 2 || added == 0 && !finished, "{at:?}: {added}");

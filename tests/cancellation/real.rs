@@ -1,5 +1,5 @@
-//! Futures dropped at random moments, on two threads at once and on a real server: afterwards every lock is free, and forgotten
-//! by its clients. A part of the program `real`.
+//! Futures dropped at random moments, on two threads at once and on a real server: afterwards every lock is free, and removed from the
+//! memory of its clients. A part of the program `real`.
 #![cfg(feature = "redis")]
 #![expect(
     clippy::disallowed_methods,
@@ -40,7 +40,7 @@ mod a_storm_of_timeouts_on_two_threads_leaves_everything_free {
     }
 }
 
-/// Eight tasks of each of two clients contend for three locks, and give up after a moment.
+/// Has eight tasks of each of two clients contend for three locks, and give up after a moment.
 async fn drop_futures<F: Family>(parameters: &str) {
     let server = RedisServer::start();
     let url = format!("{}{parameters}", server.url());
@@ -89,7 +89,7 @@ async fn drop_futures<F: Family>(parameters: &str) {
     .await;
 }
 
-/// A lock, and whether a task is sure to hold it.
+/// A lock, and whether some task certainly holds it.
 struct Contended {
     name: String,
     is_held: AtomicBool,
@@ -107,14 +107,14 @@ impl Contended {
         }
     }
 
-    /// Whether it was acquired, and given up, often enough to show something.
+    /// Returns whether the lock was acquired, and given up, often enough to show something.
     fn has_shown_enough(&self) -> bool {
         let often = |count: &AtomicUsize| count.load(Ordering::Relaxed) > 10;
         often(&self.acquired) && often(&self.given_up)
     }
 }
 
-/// Goes on until every lock has shown enough.
+/// Contends until every lock has shown enough.
 async fn contend<F: Family>(client: Player<F>, locks: Arc<[Contended]>, mut rng: SeededRng) {
     for round in 0.. {
         if round >= ROUNDS && locks.iter().all(Contended::has_shown_enough) {
@@ -122,7 +122,7 @@ async fn contend<F: Family>(client: Player<F>, locks: Arc<[Contended]>, mut rng:
         }
         let lock = rng.pick(&locks);
         let acquiring = client.lock(lock.name.as_str()).acquire();
-        // On a busy machine it takes longer to acquire anything.
+        // On a busy machine every acquire takes longer.
         let longest = (12 * LONGEST_HOLD) << (round / ROUNDS).min(8);
         let limit = Duration::from_micros(rng.below(longest));
         let Ok(guard) = timeout(limit, acquiring).await else {
@@ -140,18 +140,18 @@ async fn contend<F: Family>(client: Player<F>, locks: Arc<[Contended]>, mut rng:
             1 => guard.release().await.expect("it is held by this guard"),
             _ => {
                 let limit = Duration::from_micros(rng.below(LONGEST_HOLD));
-                // Given up or not, it is released.
+                // Whether given up or not, it is released.
                 let _ = timeout(limit, guard.release()).await;
             }
         }
     }
 }
 
-/// How often each task tries at least.
+/// The least number of attempts of each task.
 const ROUNDS: u32 = 60;
-/// In microseconds.
+/// The longest hold, in microseconds.
 const LONGEST_HOLD: u64 = 500;
-/// A leftover would be seen for this long.
+/// The time for which an orphaned hold would be visible.
 const LEASE: Duration = Duration::from_secs(300);
-/// Only a failure takes as long.
+/// Upper bound for any wait; only a failure takes as long.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,11 +1,11 @@
-//! Addresses that lead to no cluster, and the errors that say so.
+//! Addresses that do not lead to a cluster, and the errors that say so.
 
 use distlock::Error;
 
 use super::{connect, connect_to, release};
 use crate::support::{Cluster, RedisServer, builder, simulated};
 
-/// Why it cannot be connected to. No secret is in it.
+/// Returns the error of the connection attempt, and checks that it contains no secret.
 async fn refused(url: &str) -> Error {
     let Err(error) = builder(url).connect().await else {
         panic!("connected to {url}");
@@ -41,7 +41,7 @@ fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
             assert!(error.to_string().contains(why), "`{why}` is not in {error}");
             assert!(!error.is_transient());
         }
-        // Servers that are not there are named, each with its reason.
+        // Unreachable servers are named, each with its reason.
         let error = refused("redis-cluster://u:secret@one:1,other:2").await;
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
         for at in ["one:1", "other:2"] {

@@ -1,4 +1,4 @@
-//! What an operator is told of a cluster.
+//! The diagnosis of a cluster that an operator reads.
 
 use distlock::{Client, Severity};
 use distlock_sim::Fault;
@@ -30,7 +30,7 @@ fn an_operator_is_told_what_is_unsafe_about_it() {
         for what in ["locking", "messages"] {
             assert_eq!(found(&client, what).await.0, Severity::Ok, "{what}");
         }
-        // Of each server, with its address.
+        // A finding is reported for each server, with its address.
         let one = &cluster.redis()[1];
         one.config_set("maxmemory-policy", "allkeys-lru");
         let (verdict, said) = found(&client, "eviction").await;

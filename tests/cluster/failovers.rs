@@ -1,4 +1,4 @@
-//! Masters that are replaced: locks stay held, or their holders are told; and a new master may wait before it grants anything.
+//! Failovers: locks stay held, or their holders are told that they are lost; and a new master may wait before it grants anything.
 
 use std::time::Duration;
 
@@ -40,14 +40,14 @@ fn a_held_lock_survives_the_death_of_its_master() {
         assert!(guard.is_held());
         release(guard).await;
         release(other.lock("killed").acquire().await.expect("it is free")).await;
-        // Back again it is a replica.
+        // The old master comes back as a replica.
         cluster.revive(old, true);
         cluster.settled().await;
         release(client.lock("killed").acquire().await.expect("it is free")).await;
     });
 }
 
-/// At once, not when the lease would have been renewed.
+/// The loss is reported at once, not when the lease would have been renewed.
 #[test]
 fn a_holder_that_the_new_master_has_never_heard_of_is_told() {
     simulated(async || {
@@ -100,7 +100,7 @@ async fn connect_with_delay(cluster: &Cluster) -> distlock::Client {
     connected.expect("the cluster is up")
 }
 
-/// Whether it is granted at once.
+/// Returns whether the lock is granted at once.
 async fn is_granted(client: &distlock::Client, name: &str) -> bool {
     let tried = client.lock(name).try_acquire().await.expect("it is up");
     let is_granted = tried.is_some();
@@ -130,7 +130,7 @@ fn after_a_failover_its_slots_alone_are_waited_for() {
 
         cluster.fail_over("held");
         let promoted = Instant::now();
-        // What is held stays held, and the others go on.
+        // A hold stays held, and the other masters go on.
         release(lock.acquire().await.expect("it is ours")).await;
         assert!(is_granted(&client, &elsewhere).await);
         let several = ["1", "2"].map(|name| client.lock(format!("{{{here}}}{name}")).into());
@@ -146,7 +146,7 @@ fn after_a_failover_its_slots_alone_are_waited_for() {
         release(new).await;
         release(guard).await;
 
-        // A later client need not wait again, and is not shown how that is known.
+        // A later client need not wait again, and its listing does not contain the record of the promotion.
         let later = connect_with_delay(&cluster).await;
         assert!(is_granted(&later, &here).await);
         assert!(several.try_acquire().await.expect("it is up").is_some());
@@ -175,7 +175,7 @@ fn no_client_waits_for_ever_where_the_slot_of_the_record_has_gone() {
     });
 }
 
-/// What servers say to whoever asks the wrong one, or too early.
+/// The replies of a server that received a request too early or for another server.
 const UNSPOKEN: &[&str] = &[
     "ask",
     "clusterdown",
@@ -198,7 +198,7 @@ fn no_caller_is_told_that_a_lock_is_elsewhere_or_nowhere() {
         assert_eq!(owners, [0, 1, 2], "each master has a lock");
         let mut clients = Vec::new();
         for mode in PUBSUB_MODES {
-            // A failover takes seconds: so long a call is to be kept from failing.
+            // A failover takes seconds: the timeout must keep a call from failing meanwhile.
             let builder = builder(&format!("{}{mode}", cluster.url()));
             let builder = builder.command_timeout(Duration::from_secs(60));
             clients.push(builder.connect().await.expect("the cluster is up"));
@@ -209,7 +209,7 @@ fn no_caller_is_told_that_a_lock_is_elsewhere_or_nowhere() {
             hammer.goes_on().await;
             cluster.settled().await;
             let (old, _) = cluster.kill_master(&name).await;
-            // Empty, and with another's slots at first.
+            // It comes back empty, and at first with another's slots.
             cluster.revive(old, false);
             hammer.goes_on().await;
             cluster.settled().await;

@@ -1,4 +1,4 @@
-//! Waiters are woken by message, wherever their slot has gone.
+//! Waiters are woken by message, wherever their slot has moved.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{LONG, PUBSUB_MODES, connect, connect_to, release};
 use crate::support::{Cluster, PATIENCE, eventually, simulated};
 
-/// Sooner than a waiter asks by itself.
+/// Shorter than the interval at which a waiter polls by itself.
 const SOON: Duration = Duration::from_millis(500);
 
 async fn by(cluster: &Cluster, mode: &str) -> Client {
     connect_to(&format!("{}{mode}", cluster.url())).await
 }
 
-/// A waiter that has asked, and listens.
+/// Starts a waiter that has sent its request and is subscribed.
 async fn waiting(client: &Client, name: &str) -> JoinHandle<Result<Guard, Error>> {
     let lock = client.lock(name).with_lease(LONG);
     let waiting = tokio::spawn(async move { lock.acquire().await });
@@ -25,7 +25,7 @@ async fn waiting(client: &Client, name: &str) -> JoinHandle<Result<Guard, Error>
     waiting
 }
 
-/// The waiter has the lock soon after the release.
+/// Checks that the waiter holds the lock soon after the release.
 async fn is_handed_over(guard: Guard, waiting: JoinHandle<Result<Guard, Error>>, what: &str) {
     let released = Instant::now();
     release(guard).await;
@@ -42,7 +42,7 @@ async fn is_told(holder: &Client, waiter: &Client, name: &str, what: &str) {
     is_handed_over(guard, waiting, what).await;
 }
 
-/// A fleet of both sorts is told by one that speaks to both, too.
+/// A client in mode `both` also notifies a fleet of both other modes.
 #[test]
 fn a_waiter_is_told_in_every_mode() {
     simulated(async || {
@@ -50,7 +50,7 @@ fn a_waiter_is_told_in_every_mode() {
         let both = by(&cluster, "?pubsub=both").await;
         for mode in PUBSUB_MODES {
             let (holder, waiter) = (by(&cluster, mode).await, by(&cluster, mode).await);
-            // Of several slots: a message of one must not depend on where another is.
+            // The locks are in several slots: the message of one must not depend on where another is.
             for master in 0..3 {
                 let name = cluster.name_at(master);
                 is_told(&holder, &waiter, &name, mode).await;
@@ -70,14 +70,14 @@ fn a_waiter_goes_on_at_the_successor_of_a_master_that_died() {
         let waiting = waiting(&waiter, "killed").await;
         cluster.kill_master("killed").await;
         assert!(!waiting.is_finished());
-        // Until it listens there.
+        // Wait until it has subscribed there.
         sleep(Duration::from_secs(5)).await;
         is_handed_over(guard, waiting, "at the successor").await;
         is_told(&holder, &waiter, "killed", "later").await;
     });
 }
 
-/// And it has left where the slot was.
+/// And it has unsubscribed where the slot was.
 #[test]
 fn a_waiter_listens_wherever_the_slot_has_gone() {
     simulated(async || {

@@ -1,5 +1,5 @@
-//! A cluster whose slots and masters change hands while locks are held and waited for: nothing is lost that was replicated,
-//! no call hangs, and no caller is told where a slot is on its way to.
+//! A cluster whose slots and masters change while locks are held and waited for: no replicated state is lost, no call hangs, and no caller
+//! sees where a slot is being moved.
 
 mod addresses;
 mod doctor;
@@ -31,5 +31,5 @@ async fn release(guard: Guard) {
 /// The ways in which messages can be sent in a cluster.
 const PUBSUB_MODES: [&str; 4] = ["", "?pubsub=plain", "?pubsub=both", "?pubsub=sharded"];
 
-/// So long that no client asks when it ends.
+/// So long that no client polls because it ends.
 const LONG: Lease = Lease::Fixed(Duration::from_secs(3600));

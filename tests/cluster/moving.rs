@@ -1,4 +1,4 @@
-//! Slots that are given from server to server while their locks are used.
+//! Slots that move from server to server while their locks are used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::support::{Cluster, PATIENCE, builder, eventually, simulated};
 
 const LEASE: Lease = Lease::KeepAlive(Duration::from_secs(30));
 
-/// What a slot that is on its way allows of: one key at a time, wherever it is.
+/// A slot that is being moved allows commands on one key at a time, wherever the key is.
 #[test]
 fn a_hold_is_renewed_and_released_while_its_slot_is_on_its_way() {
     simulated(async || {
@@ -112,7 +112,7 @@ fn a_caller_is_not_told_where_a_slot_is_on_its_way_to() {
         release(client.lock("busy").acquire().await.expect("it is free")).await;
         let to = cluster.another_than(cluster.node_of("busy"));
         let from = cluster.begin_moving("busy", to);
-        // Its two keys are in neither place, so neither server takes both of them.
+        // The two keys are at different servers, so neither server accepts a command on both.
         let refused = client.lock("busy").try_acquire().await;
         let Err(error @ (Error::Unavailable { .. } | Error::Timeout { .. })) = refused else {
             panic!("{refused:?}");
@@ -124,7 +124,7 @@ fn a_caller_is_not_told_where_a_slot_is_on_its_way_to() {
     });
 }
 
-/// How long a reader is there is kept in keys of its own, which may still be on their way when the lock has arrived.
+/// The lease of a read hold is a key of its own, which may still be on its way when the lock has arrived.
 #[test]
 fn readers_are_not_taken_for_gone_while_their_slot_is_on_its_way() {
     simulated(async || {
@@ -138,7 +138,7 @@ fn readers_are_not_taken_for_gone_while_their_slot_is_on_its_way() {
         let from = cluster.begin_moving("read", to);
         assert!(cluster.move_key(b"read", from, to));
         let mut releasing = tokio::spawn(leaving.release());
-        // Long enough for it to have been tried at both.
+        // By then it has been tried at both servers.
         let soon = timeout(Duration::from_secs(1), &mut releasing).await;
         cluster.finish_moving("read", from, to);
         let released = match soon {

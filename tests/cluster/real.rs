@@ -1,5 +1,5 @@
-//! One failover and one slot that moves on real servers: the simulated ones are only our opinion of them. Nothing depends on
-//! time: leases are minutes, and events are waited for. A part of the program `real`.
+//! One failover and one moved slot on real servers: the simulated ones are only this project's opinion of them. Nothing depends on time:
+//! leases are minutes, and events are waited for. A part of the program `real`.
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::support::{Cluster, eventually};
 
-/// Only a failure takes as long.
+/// Upper bound for any wait; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LONG: Lease = Lease::Fixed(Duration::from_secs(3600));
 
@@ -62,7 +62,7 @@ async fn a_waiter_gets_the_lock_where_its_slot_has_gone_and_where_its_master_has
     let next = timeout(PATIENCE, waiting).await.expect("it is woken");
     let next = next.expect("no panic").expect("it is free");
     next.release().await.expect("it is ours");
-    // Channels that servers do not know are refused when connecting; there are such servers in `scripts/matrix`.
+    // Connecting fails in a mode whose commands the server does not know; `scripts/matrix` has such servers.
     for pubsub in ["sharded", "both"] {
         let url = format!("{}?pubsub={pubsub}", cluster.url());
         let connected = Client::builder(&url)

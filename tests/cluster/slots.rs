@@ -1,4 +1,4 @@
-//! Each lock is in its slot, with all that belongs to it.
+//! Each lock is in its slot, with all keys that belong to it.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn a_list_costs_a_few_calls_for_a_page_and_one_for_a_lock() {
             let tag = format!("{{{}}}", cluster.name_at(node));
             master.cmd(&["EVAL", fill, "1", &tag, &KEYS.to_string()]);
         }
-        // The scripts are known to the servers then.
+        // The servers know the scripts then.
         client.admin().list("*").await.expect("it answers");
         let calls = |command: &str| -> u64 {
             let servers = cluster.redis().iter();
@@ -112,7 +112,7 @@ fn a_server_that_hangs_does_not_hold_up_connecting() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         cluster.redis()[1].stop_process();
-        // It knows nothing but what the two others say, and may wait long for the third.
+        // The client knows only what the two other servers report, and may wait long for the third.
         let begun = Instant::now();
         let builder = builder(&cluster.url()).connect_timeout(Duration::from_secs(60));
         let _client = builder.connect().await.expect("two of them are up");
@@ -124,7 +124,7 @@ fn a_server_that_hangs_does_not_hold_up_connecting() {
     });
 }
 
-/// The server that hangs answers nothing for longer than the other lock's lease.
+/// The hanging server sends no reply for longer than the other lock's lease.
 #[test]
 fn a_server_that_hangs_costs_no_lock_elsewhere_its_lease() {
     simulated(async || {

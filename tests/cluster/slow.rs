@@ -1,12 +1,11 @@
-//! Where it takes long to connect.
+//! A cluster to which connecting takes long.
 
 use std::time::Duration;
 
 use super::{connect_to, release};
 use crate::support::{ChaosProxy, Cluster, Fault, Match, Words, eventually, simulated};
 
-/// Once it is known which server has what, the next round of questions does not wait for a server that is slow. Where all
-/// are, and every connection is lost, it has to.
+/// Once the slot map is known, the next refresh does not wait for a slow server. If all are slow, and every connection is lost, it has to.
 #[test]
 fn a_failover_is_followed_though_connecting_takes_longer_than_an_answer_may() {
     simulated(async || {
@@ -30,7 +29,7 @@ fn a_failover_is_followed_though_connecting_takes_longer_than_an_answer_may() {
     });
 }
 
-/// A server to which it takes longer than one that has answered is not waited for.
+/// A server that takes longer to connect to than another one takes to reply is not waited for.
 #[test]
 fn a_server_that_never_greets_does_not_keep_the_others_from_being_asked() {
     simulated(async || {
@@ -50,7 +49,7 @@ fn a_server_that_never_greets_does_not_keep_the_others_from_being_asked() {
             proxy.requests().iter().filter(asks).count()
         };
         let before = others.map(asked);
-        // Two questions each time. One that hangs is tried anew after ten seconds, and the others with it.
+        // Two requests each time. A hanging server is retried after ten seconds, and the others with it.
         let within = Duration::from_secs(8);
         eventually(within, "the others are asked again", async || {
             let now = others.map(asked);
@@ -62,7 +61,7 @@ fn a_server_that_never_greets_does_not_keep_the_others_from_being_asked() {
     });
 }
 
-/// A proxy before each server, which the cluster itself names in its place.
+/// Starts a proxy before each server, which the cluster itself announces in its place.
 fn announced(cluster: &Cluster) -> Vec<ChaosProxy> {
     let servers = cluster.redis().iter().enumerate();
     let proxies = servers.map(|(node, server)| {

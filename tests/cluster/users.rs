@@ -1,4 +1,4 @@
-//! What `docs/connecting.md` says of clusters, and of the users that locks need there.
+//! The statements of `docs/connecting.md` about clusters, and about the rights that locks need there.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{Cluster, PATIENCE, RedisServer, builder, eventually, rights
 
 const PAGE: &str = include_str!("../../docs/connecting.md");
 
-/// Logs in as a user who may do this much, at every server.
+/// Returns the url of a user with these rights, created at every server.
 fn url_of_a_user(cluster: &Cluster, rights: &[&str]) -> String {
     let all = ["~*", "&*", "-@all"].iter().chain(rights);
     for server in cluster.redis() {
@@ -21,7 +21,7 @@ fn url_of_a_user(cluster: &Cluster, rights: &[&str]) -> String {
     cluster.url_as("app:s3cr%2Fet@")
 }
 
-/// Its hosts are those of the first three nodes.
+/// The hosts in the url are those of the first three nodes.
 #[test]
 fn the_line_to_copy_works() {
     simulated(async || {
@@ -48,7 +48,7 @@ fn a_user_needs_the_rights_that_the_page_lists() {
             let left = all.iter().copied().filter(|right| Some(*right) != missing);
             let url = url_of_a_user(&cluster, &left.collect::<Vec<&str>>());
             let played = played(&cluster, &url).await;
-            // Some are done without, as well as possible.
+            // Some rights can be missing; the client then does the best it can.
             let denied = cluster.redis().iter().flat_map(RedisServer::denied);
             let denied: Vec<String> = denied.collect();
             match missing {
@@ -67,7 +67,7 @@ fn a_user_needs_the_rights_that_the_page_lists() {
     });
 }
 
-/// Locks in several slots, one of them on its way, each waited for and left.
+/// Acquires locks in several slots, one of them being moved, each waited for and released.
 async fn played(cluster: &Cluster, url: &str) -> Result<(), Error> {
     let client = builder(url).connect().await?;
     let other = builder(url).connect().await?;
@@ -83,7 +83,7 @@ async fn played(cluster: &Cluster, url: &str) -> Result<(), Error> {
     }
     let to = cluster.another_than(cluster.node_of("moves"));
     let from = cluster.begin_moving("moves", to);
-    // Until it has been sent on, and then until it has arrived.
+    // Wait until the request is redirected, and then until the slot has arrived.
     let lock = client.lock("moves").with_lease(LONG);
     let moved = tokio::spawn(async move { lock.acquire().await?.release().await });
     let target = &cluster.redis()[to];

@@ -40,7 +40,7 @@ fn connect(stage: &Stage) -> Result<Client, Error> {
 fn acquiring(lock: &Lock) -> mpsc::Receiver<Result<Guard, Error>> {
     let (done, guard) = mpsc::channel();
     let lock = lock.clone();
-    // Ends with the case, which waits for what it sends, or soon after it has failed.
+    // The thread ends with the case, which waits for its message, or soon after the case has failed.
     thread::spawn(move || done.send(lock.acquire()));
     guard
 }
@@ -106,7 +106,7 @@ fn a_wait_that_is_over_ends_with_none(stage: &Stage) -> Played {
             let begun = Instant::now();
             tries -= 1;
             match client.lock(&*name).acquire_timeout(wait) {
-                // A busy machine kept its last answer back until it was over.
+                // A busy machine delayed the last reply until the wait was over.
                 Err(Error::Timeout { .. }) if tries > 0 => {}
                 other => {
                     assert!(other?.is_none());
@@ -132,7 +132,7 @@ fn run_gives_the_works_value_and_the_lock_back(stage: &Stage) -> Played {
     let done = outside.run(|_| Err::<(), _>("its own error"))?;
     assert_eq!(done, Err("its own error"));
 
-    // The lock was lost under it: the work's value is to be had from the error only.
+    // The lock was lost during the work: the work's value is available from the error only.
     let done = outside.run(|held| {
         assert!(a.admin().force_release(&name).is_ok_and(|forced| forced));
         assert!(b.lock(&*name).try_acquire().is_ok_and(|got| got.is_some()));
@@ -143,7 +143,7 @@ fn run_gives_the_works_value_and_the_lock_back(stage: &Stage) -> Played {
     assert!(error.is_lost(), "{error}");
     assert_eq!(output, Some(Err("its own error")));
 
-    // By the clock, without an answer of the store.
+    // The lease ends by the clock, without a reply of the store.
     let lease = Duration::from_secs(1);
     let fixed = a.lock(&*name).with_lease(Lease::Fixed(lease));
     let done = fixed.run(|_| std::thread::sleep(lease));
@@ -162,7 +162,7 @@ fn work_that_panics_gives_the_lock_back(stage: &Stage) -> Played {
     got.expect("it was given back").release()
 }
 
-/// A runtime that runs only while somebody waits for it would let them lapse.
+/// A runtime that only runs during calls would let the leases expire.
 fn leases_are_renewed_while_the_thread_computes(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
@@ -190,7 +190,7 @@ fn a_holder_waits_for_the_news_of_a_loss(stage: &Stage) -> Played {
     assert_eq!((&*lost.name, lost.reason), (&*name, LostReason::Removed));
     assert!(held.release().is_err_and(lost_by(LostReason::Removed)));
 
-    // By the clock, too.
+    // The lease ends by the clock, too.
     let held = b.lock(&*name).with_lease(Lease::Fixed(SHORT)).acquire()?;
     let lost = held.wait_lost(PATIENCE).expect("it was lost");
     assert_eq!(lost.reason, LostReason::Expired);
@@ -276,7 +276,7 @@ fn closing_gives_back_what_is_held_and_fails_whoever_waits(stage: &Stage) -> Pla
     theirs.release()
 }
 
-/// It blocks the thread it is called on, and does not panic there, nor when it is dropped there.
+/// The API blocks the thread it is called on, and does not panic there, nor when it is dropped there.
 fn it_works_inside_an_async_runtime(stage: &Stage) -> Played {
     let name = stage.name("stock");
     let calls = || {
@@ -310,7 +310,7 @@ fn what_happens_is_told_one_thing_after_the_other(stage: &Stage) -> Played {
     let mut watch = b.admin().watch(&*name);
     let mut told = Vec::new();
     let mut next = || -> Played {
-        // Where the store tells of releases only, a watch rests for nine times as long as its last look has taken.
+        // If the store reports releases only, a watch pauses for nine times as long as its last scan has taken.
         let event = watch.next_timeout(3 * PATIENCE)?;
         let event = event.expect("something happens");
         told.push(event.change);

@@ -1,4 +1,4 @@
-//! The latch and the semaphore that only counts, of the blocking API.
+//! The latch and the counting semaphore of the blocking API.
 
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ on_every_engine_with_scripts! { call with Plain:
     threads_take_permits_and_give_them_back,
 }
 
-/// Long enough to be told that it is in vain.
+/// Long enough for the store's reply that nothing is available.
 const SHORT: Duration = Duration::from_millis(1000);
 
 fn threads_wait_until_a_latch_is_open(stage: &Stage) -> Played {

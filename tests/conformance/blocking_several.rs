@@ -1,4 +1,4 @@
-//! Several locks, and one on most of several servers, without `async`.
+//! The multi lock and the quorum lock of the blocking API.
 
 use std::time::{Duration, Instant};
 
@@ -107,10 +107,10 @@ fn one_on_most_servers_is_taken_lost_and_forgotten(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Each server has a twentieth of it to answer.
+/// Each server has a twentieth of this time to answer.
 const VOTED: Duration = Duration::from_secs(10);
 
-/// Asks until the servers answer in time, which a busy machine may keep them from: nobody has refused it then.
+/// Repeats a call until the servers answer in time, which a busy machine may prevent: the call has then not been refused.
 fn answered<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let give_up = Instant::now() + PATIENCE;
     loop {

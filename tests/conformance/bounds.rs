@@ -1,4 +1,4 @@
-//! What may cross threads and outlive its maker. Nothing here runs: that it compiles is the test.
+//! The types that may cross threads and outlive their makers. No code here runs: that it compiles is the test.
 
 use std::fmt::Debug;
 use std::future::pending;
@@ -75,7 +75,7 @@ const _: () = {
     can_be_cloned::<Semaphore>();
 };
 
-/// Whatever the kind of lock: `K` is only a word.
+/// The bounds hold for every kind of lock: `K` is only a marker.
 const _: () = {
     struct NeitherSendNorSync(#[expect(dead_code, reason = "only its type counts")] *const ());
     const fn crosses_threads<T: Send + Sync + 'static>() {}
@@ -119,7 +119,7 @@ const _: fn(MultiLock, MultiGuard, MultiGuard) = |lock, guard, other| {
     can_be_spawned(&other.release());
 };
 
-/// `?` into `anyhow::Error` and the like needs this, also for an output that only one thread may use at a time.
+/// The conversion by `?` into `anyhow::Error` and the like needs this, also for an output that is not `Sync`.
 const _: fn() = || {
     fn can_be_boxed<E: std::error::Error + Send + Sync + 'static>() {}
     can_be_boxed::<RunError<std::cell::Cell<u8>>>();

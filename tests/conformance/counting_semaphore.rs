@@ -1,4 +1,4 @@
-//! The semaphore that only counts: who gets permits, and that none is lost or made up.
+//! The counting semaphore: its permits, of which none is lost or made up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -36,7 +36,7 @@ async fn permits_are_taken_and_given_back(stage: &Stage<Plain>) -> Played {
     assert!(!ours.try_acquire(2).await?);
     assert!(ours.try_acquire(1).await?);
     assert_eq!(ours.available().await?, 0);
-    // Whoever took them.
+    // Any client may release the permits.
     ours.release(3).await?;
     assert_eq!(theirs.available().await?, 3);
     assert!(ours.acquire_timeout(3, PATIENCE).await?);
@@ -203,7 +203,7 @@ async fn permits_and_a_lock_of_one_name_tell_each_other_apart(stage: &Stage<Plai
     in_time(slots.acquire(1)).await
 }
 
-/// They are nobody's: what is not given back stays out.
+/// The permits have no owner: a permit that is not released stays in use.
 async fn permits_outlast_the_client_that_took_them(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
@@ -230,7 +230,7 @@ async fn a_closed_client_waits_for_no_permits(stage: &Stage<Plain>) -> Played {
     assert!(matches!(ended, Err(Error::Closed { .. })), "{ended:?}");
     let refused = big.acquire(0).await;
     assert!(matches!(refused, Err(Error::Closed { .. })), "{refused:?}");
-    // It has left the line.
+    // The closed client's waiter has left the queue.
     in_time(a.counting_semaphore(&*name).acquire(1)).await
 }
 

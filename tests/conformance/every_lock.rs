@@ -1,4 +1,4 @@
-//! What every kind of lock does.
+//! The behaviour that every kind of lock shares.
 
 mod closing;
 mod exclusion;

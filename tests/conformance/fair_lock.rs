@@ -1,4 +1,4 @@
-//! What the fair lock has beside what every lock has: those who wait get it in the order in which they came.
+//! The properties of the fair lock beyond those of every lock: it is granted in the order of arrival.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -24,7 +24,7 @@ on_every_engine_with_scripts! { play with Fair:
     who_leaves_the_line_is_no_news_to_a_watch,
 }
 
-/// Enough that chance would not put them in order.
+/// Enough waiters that chance would not put them in order.
 const CROWD: usize = 12;
 
 async fn those_who_wait_get_it_in_the_order_in_which_they_came(stage: &Stage<Fair>) -> Played {
@@ -36,7 +36,7 @@ async fn those_who_poll_keep_their_place_too(stage: &Stage<Fair>) -> Played {
     in_order(stage, Wait::Poll(Backoff::new(pause, pause))).await
 }
 
-/// Of two clients, and by turns.
+/// Checks the order of the grants to waiters of two clients, by turns.
 async fn in_order(stage: &Stage<Fair>, wait: Wait) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
@@ -71,7 +71,7 @@ async fn who_tries_once_does_not_overtake_those_who_wait(stage: &Stage<Fair>) ->
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
-    // It stands in line and is not driven: it cannot take the lock when it may.
+    // The waiter is queued and is not polled: it cannot acquire the lock when it is its turn.
     let waiting = begun(b.lock(&*name).acquire()).await;
     wait_for_line(&a, &name, 1).await?;
     held.release().await?;
@@ -111,7 +111,7 @@ async fn who_is_dropped_at_the_head_passes_the_hand_off_on(stage: &Stage<Fair>) 
         wait_for_line(&a, &name, 2).await?;
         held.release().await?;
         if granted {
-            // It may have asked by now, and the answer be on its way.
+            // The request may have been sent by now, with its reply on the way.
             let _ = tokio::time::timeout(Duration::from_millis(1), &mut head).await;
         }
         drop(head);
@@ -184,7 +184,7 @@ async fn a_lease_that_ends_lets_the_first_in_line_have_it(stage: &Stage<Fair>) -
     last.release().await
 }
 
-/// Without a message to the new head it would learn only with its next poll that there is another holder, and for how long.
+/// Without a message the new head would learn only with its next poll that there is another holder, and for how long.
 async fn short_leases_that_expire_one_after_another_pass_the_lock_on_in_time(
     stage: &Stage<Fair>,
 ) -> Played {
@@ -198,7 +198,7 @@ async fn short_leases_that_expire_one_after_another_pass_the_lock_on_in_time(
             let lease = distlock::Lease::Fixed(lease);
             client.lock(&*name).with_lease(lease)
         };
-        // Until all of them wait.
+        // Hold the lock until all of them wait.
         let held = a.lock(&*name).acquire().await?;
         let mut waiting = Vec::new();
         for number in 0..4 {
@@ -234,7 +234,7 @@ async fn a_closed_client_leaves_the_line(stage: &Stage<Fair>) -> Played {
     held.release().await
 }
 
-/// The one behind it is told, which on a server anybody can hear.
+/// The waiter behind it is notified, in a message that any client of a server can receive.
 async fn who_leaves_the_line_is_no_news_to_a_watch(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
@@ -260,7 +260,7 @@ async fn who_leaves_the_line_is_no_news_to_a_watch(stage: &Stage<Fair>) -> Playe
     next.release().await
 }
 
-/// Until so many stand in line for a lock that is held.
+/// Waits until this many waiters are queued for a lock that is held.
 async fn wait_for_line(client: &Player<Fair>, name: &str, length: usize) -> Played {
     in_time(async {
         while seen(client, name).await?.waiting.len() != length {

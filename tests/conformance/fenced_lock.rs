@@ -1,4 +1,4 @@
-//! What the fenced lock has beside what every lock has: tokens.
+//! The properties of the fenced lock beyond those of every lock: tokens.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ async fn a_waiter_gets_a_greater_token_than_the_holder_before(stage: &Stage<Fenc
     Ok(())
 }
 
-/// Those of one client, whom the store may give it in the same breath.
+/// The waiters belong to one client, and the store may release the lock and grant it to the next one in one request.
 async fn many_waiters_get_greater_and_greater_tokens(stage: &Stage<Fenced>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
@@ -69,7 +69,7 @@ async fn many_waiters_get_greater_and_greater_tokens(stage: &Stage<Fenced>) -> P
         let tokens = tokens.clone();
         tokio::spawn(async move {
             let guard = acquiring.await?;
-            // Told before it is given back, so that they come in the order of the grants.
+            // Send the token before the release, so that tokens arrive in the order of the grants.
             let _ = tokens.send(guard.token());
             guard.release().await
         })
@@ -160,24 +160,24 @@ async fn a_plain_lock_of_the_same_name_keeps_it_out_and_has_no_token(
     plain.release().await?;
     let fenced = in_time(waiting).await?;
     assert!((*a).lock(&*name).try_acquire().await?.is_none());
-    // Whoever takes it by force takes it from either.
+    // A forced release ends the hold of either kind.
     assert!(a.admin().force_release(&name).await?);
     in_time(fenced.lost()).await.expect("it was taken");
     Ok(())
 }
 
-/// What a store has forgotten, or a new one in its place never knew, it does not give again.
+/// A store that has forgotten its tokens, or a new store in its place, never grants an old token again.
 async fn tokens_are_greater_than_any_calendars_start(stage: &Stage<Fenced>) -> Played {
     let client = stage.client().await?;
     let guard = client.lock(stage.name("stock")).acquire().await?;
     // 2025, in microseconds.
     assert!(guard.token() > FencingToken::new(1_735_689_600_000_000));
-    // And it fits into what a database counts with.
+    // A token fits into the integers of a database.
     assert!(i64::from(guard.token()) > 0 && guard.token().to_string().len() == 16);
     guard.release().await
 }
 
-/// All that one in memory knew goes with it.
+/// A store in memory loses its tokens when it ends.
 #[tokio::test]
 async fn a_new_store_in_memory_goes_on_by_the_calendar() -> Played {
     let mut last = FencingToken::new(0);
@@ -191,7 +191,7 @@ async fn a_new_store_in_memory_goes_on_by_the_calendar() -> Played {
     Ok(())
 }
 
-/// The one after `last`.
+/// Checks that a token is greater than `last`, and remembers it.
 #[track_caller]
 fn grows(last: &mut FencingToken, token: FencingToken) {
     assert!(token > *last, "{token} after {last}");

@@ -1,4 +1,4 @@
-//! The latch: what it counts, and who goes on when.
+//! The latch: its count, and the waiters that it releases.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn one_message_lets_everybody_go_on_who_waits(stage: &Stage<Plain>) -> Pla
         for waits in waiting {
             running.spawn(waits);
         }
-        // Asleep by then: they have looked, listened and looked again.
+        // They are asleep by then: they have polled, subscribed and polled again.
         tokio::time::sleep(crate::stage::ASLEEP).await;
         let counted = Instant::now();
         assert_eq!(b.latch(latch.name()).count_down().await?, 0);

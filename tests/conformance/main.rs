@@ -1,16 +1,16 @@
-//! What every lock does on every engine: each case is written once and played on all of them.
+//! The behaviour of every lock on every engine: each case is written once and runs on all of them.
 //!
 //! A case is an `async fn case(stage: &Stage<impl Family>) -> Result<(), Error>`; a module names its cases once, in
-//! [`with_every_lock!`], and each becomes one test per kind of lock and engine. A new kind costs a line in that macro, a
-//! [`Family`](stage::Family), and a module for what is its own; a new engine a line in [`on_every_engine!`] and a
+//! [`with_every_lock!`], and each becomes one test per kind of lock and engine. A new kind needs a line in that macro, a
+//! [`Family`](stage::Family), and a module for its own properties; a new engine needs a line in [`on_every_engine!`] and a
 //! constructor of [`Stage`](stage::Stage).
 //!
-//! In memory time is paused, so a case that waits for a lease takes none. So it is in the columns `redis` and
-//! `redis_without_scripts`: there a case has a world of its own, with a simulated server and network (`support/world.rs`). They
-//! are played on a real server if `DISTLOCK_REAL_SERVERS` is set, or what names a server, an arrangement of several or the
-//! rights of a user there: `DISTLOCK_REDIS_SERVER`, `DISTLOCK_TOPOLOGY`, `DISTLOCK_LEAST_PRIVILEGE`. Always on a real one are
-//! `real_redis` and `real_redis_without_scripts`, which play each case with one kind of lock as `sqlite` does, `redis_over_tls`,
-//! and what blocks threads.
+//! The time of the memory engine is paused, so a case that waits for a lease takes no real time. The same holds for the
+//! columns `redis` and `redis_without_scripts`: there a case has a world of its own, with a simulated server and network
+//! (`support/world.rs`). These columns use a real server if the environment sets `DISTLOCK_REAL_SERVERS`, or names a server,
+//! an arrangement of several or the rights of a user there: `DISTLOCK_REDIS_SERVER`, `DISTLOCK_TOPOLOGY`,
+//! `DISTLOCK_LEAST_PRIVILEGE`. The columns that always use a real server are `real_redis` and `real_redis_without_scripts`,
+//! which run each case with one kind of lock as `sqlite` does, `redis_over_tls`, and the cases that block threads.
 
 #![cfg(all(
     feature = "redis",
@@ -20,8 +20,8 @@
 ))]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 
-/// Makes one test of each async case with each kind of lock on each engine: `plain::redis::a_case`. Cases behind a `;` are
-/// not for permits: no owner takes those again, and a server does not tell of each that is given back.
+/// Makes one test of each async case with each kind of lock on each engine: `plain::redis::a_case`. The cases behind a `;`
+/// do not apply to permits: an owner cannot acquire them again, and a server does not announce each release of one.
 macro_rules! with_every_lock {
     ($($case:ident,)* $(; $($again:ident,)+)?) => {
         mod plain {
@@ -48,7 +48,7 @@ macro_rules! with_every_lock {
     };
 }
 
-/// The same with a semaphore that has one permit.
+/// Makes the same tests with a semaphore that has one permit.
 macro_rules! with_the_only_permit {
     () => {};
     ($($case:ident,)+) => {
@@ -59,13 +59,13 @@ macro_rules! with_the_only_permit {
     };
 }
 
-/// Makes one test of each case on each engine: `redis::a_case`, `memory::a_case`, and where time cannot be simulated in a file,
-/// `sqlite::a_case`, and on a real server, `real_redis::a_case`: what every kind of lock does is shown there with the plain one,
-/// what one kind does with it. That a file decides about each kind as memory does is shown by `model`.
+/// Makes one test of each case on each engine: `redis::a_case` and `memory::a_case`; `sqlite::a_case`, because time cannot
+/// be simulated for a file; and `real_redis::a_case` on a real server. There the plain lock shows the behaviour that all
+/// kinds share, and each other kind shows its own. `model` shows that a file decides about each kind as memory does.
 ///
-/// The first word is how a case is run: [`play`](stage::Stage::play) if it is async,
-/// [`call`](stage::Stage::call) if it blocks. Simulated time stands still while a thread blocks, and the runtime that it
-/// would have to pass on has no thread but that: what blocks is played on a real server only.
+/// The first word is how a case is run: [`play`](stage::Stage::play) if it is async, [`call`](stage::Stage::call) if it
+/// blocks. Simulated time stands still while a thread blocks, and its runtime has no other thread that could advance it:
+/// cases that block run on a real server only.
 macro_rules! on_every_engine {
     (play with $family:ident: $($case:ident,)+) => {
         under_simulated_time! { $family: $($case,)+ }
@@ -79,7 +79,7 @@ macro_rules! on_every_engine {
     };
 }
 
-/// The same, where the store knows who waits: not without scripts.
+/// Makes the same tests, without the column for Redis without scripts: there the store does not know the waiters.
 macro_rules! on_every_engine_with_scripts {
     (play with $family:ident: $($case:ident,)+) => {
         under_simulated_time_with_scripts! { $family: $($case,)+ }
@@ -93,7 +93,8 @@ macro_rules! on_every_engine_with_scripts {
     };
 }
 
-/// For what a real server and a file are shown with another kind of lock: time passes there as fast as it does.
+/// Makes the tests under simulated time only, for cases that another kind of lock runs on a real server and on a file, where
+/// time cannot be simulated.
 macro_rules! under_simulated_time {
     ($family:ident: $($case:ident,)+) => {
         under_simulated_time_with_scripts! { $family: $($case,)+ }
@@ -108,7 +109,7 @@ macro_rules! under_simulated_time_with_scripts {
     };
 }
 
-/// The name of the column, and the stage of its cases.
+/// Makes the tests of one column: its name, and the stage of its cases.
 macro_rules! on_engine {
     ($column:ident: $engine:ident, $run:ident, $family:ident: $($case:ident,)+) => {
         mod $column {
@@ -123,8 +124,8 @@ macro_rules! on_engine {
     };
 }
 
-/// Makes one test of each async case over an encrypted connection: `redis_over_tls::a_case`. Encryption changes how bytes reach
-/// a server and nothing above that, so a few cases of each manner of talking to it show that it works.
+/// Makes one test of each async case over an encrypted connection: `redis_over_tls::a_case`. Encryption changes how bytes
+/// reach a server and nothing above that, so a few cases of each kind of communication show that it works.
 macro_rules! over_tls {
     ($($case:ident,)+) => {
         on_engine!(redis_over_tls: redis_over_tls, play, Plain: $($case,)+);

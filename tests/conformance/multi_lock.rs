@@ -34,14 +34,14 @@ over_tls! {
 
 mod kinds;
 
-/// Two clients, and three names in no order.
+/// Returns two clients, and three names in no order.
 async fn two(stage: &Stage) -> Result<(Client, Client, [String; 3]), Error> {
     let (a, b) = stage.clients().await?;
     let names = ["c", "a", "b"].map(|name| stage.name(name));
     Ok(((*a).clone(), (*b).clone(), names))
 }
 
-/// Consecutive requests travel together: far fewer calls than locks, and no lock costs more because there are many.
+/// Consecutive requests travel in batches: far fewer calls than locks, and no lock costs more because there are many.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_thousand_locks_take_at_most_one_call_each() -> Played {
     const MANY: u64 = 3000;
@@ -127,7 +127,7 @@ async fn one_that_is_busy_costs_all_and_leaves_nothing(stage: &Stage) -> Played 
 async fn the_same_lock_twice_is_taken_once(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let name = &*names[0];
-    // Also of another client of the same store, and whatever the names for it.
+    // The members are one lock, also through another client of the same store and as another kind.
     let members: [Member; 4] = [
         a.lock(name).into(),
         a.lock(name).into(),
@@ -220,7 +220,7 @@ async fn run_fails_if_one_lock_was_lost_before_the_work_ended(stage: &Stage) -> 
     soon_all_free(&a, &names).await
 }
 
-/// The first one is taken from it while it waits for the last, by somebody who does not tell it.
+/// Another client takes the first one by force while the waiter waits for the last; the waiter is not notified.
 async fn d26_a_lock_that_was_lost_meanwhile_is_not_part_of_a_guard(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let [last, first, _] = &names;
@@ -264,7 +264,7 @@ async fn d27_all_are_given_back_though_one_was_lost(stage: &Stage) -> Played {
         "{released:?}"
     );
     all_free(&a, &names).await?;
-    // And each is told that went wrong.
+    // A release reports every failure.
     let guard = plain(&a, &names).acquire().await?;
     a.admin().force_release(&names[0]).await?;
     a.admin().force_release(&names[1]).await?;
@@ -282,11 +282,11 @@ async fn d27_all_are_given_back_though_one_was_lost(stage: &Stage) -> Played {
 
 async fn a_dropped_wait_leaves_nothing_behind(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
-    // At its first await, where that does not take them all at once.
+    // The first call is dropped at its first await, unless that acquires all at once.
     let (asking, _) = asked(plain(&a, &names).acquire()).await;
     drop(asking);
     soon_all_free(&b, &names).await?;
-    // In the middle of a wait, with two of three.
+    // The second call is dropped in the middle of a wait, while it holds two of three.
     let held = b.lock(&*names[0]).acquire().await?;
     let waiting = timeout(ASLEEP, plain(&a, &names).acquire()).await;
     assert!(waiting.is_err());
@@ -323,13 +323,13 @@ async fn d25_all_leases_end_together_after_a_wait_as_well(stage: &Stage) -> Play
     let held = b.lock(&*names[0]).acquire().await?;
     let lock = plain(&a, &names).with_lease(Lease::Fixed(lease));
     let waiting = tokio::spawn(lock.acquire());
-    // It holds the others for 4.5 s meanwhile: it has begun anew once, and has had them for a while again.
+    // Meanwhile it holds the others for 4.5 s: it has begun anew once, and has held them for a while again.
     sleep(Duration::from_secs(8)).await;
     let freed = Instant::now();
     held.release().await?;
     let guard = in_time(waiting).await.expect("no panic")?;
     let left = guard.remaining() + freed.elapsed();
-    // Each ends between the two moments: a look may take long.
+    // Each lease ends between the two moments: a request may take long.
     let (mut ends, mut looks) = (Vec::new(), Vec::new());
     for name in &names {
         let before = Instant::now();
@@ -347,7 +347,7 @@ async fn d25_all_leases_end_together_after_a_wait_as_well(stage: &Stage) -> Play
     guard.release().await
 }
 
-/// Somebody takes the last and then wants the first, one by one, as other code may: neither waits for ever.
+/// Other code acquires the last and then the first, one by one: neither side waits for ever.
 async fn who_nests_them_in_another_order_does_not_hold_it_up_for_ever(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let [last, first, _] = &names;
@@ -371,7 +371,7 @@ async fn an_owner_takes_what_it_holds_once_more(stage: &Stage) -> Played {
     guard.release().await?;
     let guard = lock.try_acquire().await?.expect("ours already");
     guard.release().await?;
-    // Also beside another client that wants the same, whichever comes first.
+    // The owner's lock may also be listed with another client's lock of the same name, in either order.
     let both = [mine(&names[0]), b.lock(&*names[0]).into()];
     for order in [both.clone(), [both[1].clone(), both[0].clone()]] {
         let guard = MultiLock::new(order).try_acquire().await?;

@@ -1,4 +1,4 @@
-//! What the read/write lock has beside what every lock has.
+//! The properties of the read/write lock beyond those of every lock.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::stage::{ASLEEP, Played, Stage, Write, in_time, seen};
 mod sharing;
 mod sides;
 
-/// One lock, as two clients see it.
+/// Returns two clients, and one lock as each of them sees it.
 async fn two(stage: &Stage<Write>) -> Result<(Client, Client, RwLock, RwLock), Error> {
     let (a, b) = stage.clients().await?;
     let name = stage.name("prices");
@@ -30,21 +30,21 @@ async fn writer_waits(client: &Client, name: &str) -> Played {
     .await
 }
 
-/// Somebody who waits, and since before it first asked.
+/// A waiter, and the time just before its first request.
 struct Sleeper<K> {
     asked: Instant,
     acquiring: JoinHandle<Result<Guard<K>, Error>>,
 }
 
 impl<K: Send + 'static> Sleeper<K> {
-    /// It has found the lock busy, and sleeps.
+    /// Starts a waiter that has found the lock busy, and sleeps.
     async fn new(lock: Lock<K>) -> Self {
         let sleeper = Self::begin(lock);
         sleep(ASLEEP).await;
         sleeper
     }
 
-    /// It is about to ask.
+    /// Starts a waiter that is about to send its first request.
     fn begin(lock: Lock<K>) -> Self {
         Self {
             asked: Instant::now(),
@@ -56,7 +56,7 @@ impl<K: Send + 'static> Sleeper<K> {
         !self.acquiring.is_finished()
     }
 
-    /// What it has waited for, and how long it did.
+    /// Returns the lock that the waiter has acquired, and how long it waited.
     async fn woken(self) -> Result<(Guard<K>, Duration), Error> {
         let guard = in_time(self.acquiring).await.expect("no panic")?;
         Ok((guard, self.asked.elapsed()))

@@ -1,4 +1,4 @@
-//! What a semaphore has beside what every lock has: many permits.
+//! The properties of a semaphore beyond those of every lock: many permits.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ mod of_one_client;
 mod seen;
 mod several;
 
-/// Far longer than a case takes.
+/// Longer than any case.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(1500);
 
-/// One semaphore with so many permits, as two clients see it.
+/// Returns one semaphore with this many permits, as two clients see it.
 async fn two(stage: &Stage<Semaphore>, permits: u32) -> Result<(Many, Many), Error> {
     let (a, b) = stage.clients().await?;
     let name = stage.name("exports");
@@ -40,7 +40,7 @@ async fn two(stage: &Stage<Semaphore>, permits: u32) -> Result<(Many, Many), Err
     Ok((semaphore, b.semaphore(&*name)))
 }
 
-/// Returns once somebody has a place in its line.
+/// Waits until a waiter is queued.
 async fn somebody_is_in_line(stage: &Stage<Semaphore>) -> Played {
     let (client, name) = (stage.client().await?, stage.name("exports"));
     let placed = async {
@@ -91,11 +91,11 @@ async fn there_are_none_until_somebody_says_how_many(stage: &Stage<Semaphore>) -
     assert!(a.permit().try_acquire().await?.is_none());
     let mut waiting = begun(a.permit().acquire()).await;
     assert!(waits(&mut waiting).await);
-    // Whoever asks first sets it up with the same question.
+    // The first client to send an acquire sets the total with the same request.
     let held = b.clone().with_permits(2).permit().acquire().await?;
     let waited = in_time(waiting).await?;
     counts(&a, 0, 2).await?;
-    // It is said already.
+    // The total is already set.
     let more = b.clone().with_permits(9).permit();
     assert!(more.try_acquire().await?.is_none());
     release(vec![held, waited]).await?;
@@ -145,7 +145,7 @@ async fn a_permit_is_given_back_by_its_id_once(stage: &Stage<Semaphore>) -> Play
     held.forget();
     counts(&b, 1, 1).await?;
     let both = begun(b.permits(2).acquire()).await;
-    // As text it went through another program.
+    // The id went through another program as text.
     let id = id.to_string().parse().expect("it is an id");
     assert!(b.release(id).await?);
     let both = in_time(both).await?;
@@ -166,7 +166,7 @@ async fn a_guard_learns_that_one_of_its_permits_was_given_back(stage: &Stage<Sem
     let lost = in_time(held.lost()).await.expect("it was lost");
     assert_eq!(lost.reason, LostReason::Removed);
     drop(held);
-    // What is left of it comes back.
+    // The remaining permits are returned.
     in_time(b.permits(3).acquire()).await?.release().await?;
     counts(&a, 3, 0).await
 }
@@ -233,11 +233,11 @@ async fn a_lock_and_a_semaphore_cannot_share_a_name(stage: &Stage<Semaphore>) ->
     counts(&client.semaphore(&*name), 1, 0).await
 }
 
-/// Of those who have died.
+/// The permits belong to crashed holders.
 async fn thousands_of_permits_come_back_by_themselves(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 4_000).await?;
     for _ in 0..4 {
-        // A thousand take their time in a file.
+        // A thousand permits take some time in a file.
         let lease = Lease::Fixed(SHORT * 4);
         let held = a.permits(1000).with_lease(lease).acquire().await?;
         held.forget();
@@ -249,7 +249,7 @@ async fn thousands_of_permits_come_back_by_themselves(stage: &Stage<Semaphore>) 
     counts(&a, 4_000, 0).await
 }
 
-/// Whatever is taken, given back, dropped, given up or left to its lease.
+/// Permits are acquired, released, dropped, abandoned or left to their leases.
 async fn no_permit_is_lost_or_made_up(stage: &Stage<Semaphore>) -> Played {
     const TOTAL: u32 = 7;
     let mut seeds = SeededRng::from_env_or(8);
@@ -273,7 +273,7 @@ async fn no_permit_is_lost_or_made_up(stage: &Stage<Semaphore>) -> Played {
                 };
                 let guard = match got {
                     Ok(Some(guard)) => guard,
-                    // A busy machine takes longer to answer than some are patient.
+                    // A busy machine may reply later than the time-out of some waiters.
                     Ok(None) | Err(Error::Timeout { .. }) => continue,
                     Err(error) => return Err(error),
                 };

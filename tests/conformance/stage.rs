@@ -1,4 +1,4 @@
-//! Where a case is played: clients on one shared store, and patience.
+//! The stage of a case: one store that its clients share, and generous time-outs.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -22,28 +22,28 @@ pub(crate) use crate::support::family::{
 use crate::support::{SeededRng, Servers};
 use crate::world::{HOST, PORT, World};
 
-/// Far longer than anything here takes; who waits so long waits for ever.
+/// Upper bound for any step of a case; a call that waits this long is assumed to wait for ever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// The same for a case as a whole: some ask hundreds of times.
+/// Upper bound for a whole case: some send hundreds of requests.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Sooner than a waiter asks by itself: who has the lock by then was told of its release.
+/// Less than a waiter's own poll interval: a waiter that has the lock by then was notified of the release.
 const SOON: Duration = Duration::from_millis(1500);
 
-/// How often something is tried on a real server, where a busy machine may keep an attempt from being quick. Without a message no
-/// attempt is quick. Under simulated time there is one attempt ([`Stage::tries`]).
+/// How often a step is tried on a real server, where a busy machine may keep an attempt from being quick. Without a message
+/// no attempt is quick. Under simulated time there is one attempt ([`Stage::tries`]).
 pub(crate) const TRIES: usize = 40;
 
-/// Long enough to see that somebody waits, for what comes at once when it comes at all.
+/// Long enough to see that a future waits, if it would otherwise complete at once.
 const A_WHILE: Duration = Duration::from_millis(60);
 
-/// Long enough for a waiter to have asked, listened and asked again: from then on it sleeps.
+/// Long enough for a waiter to have polled, subscribed and polled again: from then on it sleeps.
 pub(crate) const ASLEEP: Duration = Duration::from_millis(250);
 
-/// What a case comes to; a failed assertion panics.
+/// The result of a case; a failed assertion panics.
 pub(crate) type Played = Result<(), Error>;
 
-/// One store, empty but for what other cases keep under names of their own, and a kind of lock.
+/// A kind of lock, and one store, which is empty except for the locks of other cases under names of their own.
 pub(crate) struct Stage<F = Plain> {
     family: PhantomData<fn() -> F>,
     url: String,
@@ -52,23 +52,23 @@ pub(crate) struct Stage<F = Plain> {
     store: Store,
 }
 
-/// Where its locks are.
+/// The store of a stage's locks.
 enum Store {
     Memory,
     File {
         _folder: TempDir,
     },
-    /// And what a client needs to be let in, in a folder.
+    /// A real server, and the folder with the certificate that a client needs to connect.
     Real {
         server: Arc<Servers>,
         _folder: Option<TempDir>,
     },
-    /// Made by the first who asks for it, by whose runtime its time passes.
+    /// A simulated world. The first use makes it, and its time is that of the current runtime.
     Simulated(LazyLock<World>),
 }
 
 impl<F: Family> Stage<F> {
-    /// A store in memory, under paused time.
+    /// Makes a stage with a store in memory, under paused time.
     pub(crate) fn memory(case: &str) -> Self {
         let own = unique(case);
         Self {
@@ -80,7 +80,7 @@ impl<F: Family> Stage<F> {
         }
     }
 
-    /// A file of the case's own, in real time.
+    /// Makes a stage with a file of the case's own, in real time.
     pub(crate) fn sqlite(case: &str) -> Self {
         let folder = TempDir::with_prefix("distlock-").expect("there is room");
         Self {
@@ -92,14 +92,14 @@ impl<F: Family> Stage<F> {
         }
     }
 
-    /// A simulated server, under paused time, unless the environment asks for a real one.
+    /// Makes a stage with a simulated server, under paused time, unless the environment asks for a real one.
     pub(crate) fn redis(case: &str) -> Self {
         if real_servers() {
             return Self::real_redis(case);
         }
         Self::simulated(case, format!("redis://{HOST}:{PORT}/"), || {
             let world = new_world();
-            // As on a real one.
+            // Load the scripts, as on a real server.
             for script in scripts() {
                 ask(&world, &["SCRIPT", "LOAD", script]);
             }
@@ -107,7 +107,7 @@ impl<F: Family> Stage<F> {
         })
     }
 
-    /// The same, where a server runs no scripts for us.
+    /// Makes the same stage, with a server that runs no scripts for its clients.
     pub(crate) fn redis_without_scripts(case: &str) -> Self {
         if real_servers() {
             return Self::real_redis_without_scripts(case);
@@ -130,11 +130,11 @@ impl<F: Family> Stage<F> {
         }
     }
 
-    /// A real server, in real time.
+    /// Makes a stage with a real server, in real time.
     pub(crate) fn real_redis(case: &str) -> Self {
         let server = shared_server();
-        // Known before the case begins: a question that is polled once and left alone could not send a
-        // script again.
+        // Load the scripts before the case begins: a request that is polled once and then left alone could not send a script
+        // again.
         server.make_known(scripts());
         let url = server.url();
         Self::on(case, server, url, None)
@@ -153,10 +153,10 @@ impl<F: Family> Stage<F> {
         }
     }
 
-    /// A real server, over a connection that nobody else can read.
+    /// Makes a stage with a real server, over an encrypted connection.
     pub(crate) fn redis_over_tls(case: &str) -> Self {
         let (server, authority) = shared_tls_server();
-        // As on any.
+        // Load the scripts, as on every server.
         server.make_known(scripts());
         let folder = TempDir::with_prefix("distlock-").expect("there is room");
         let ca = folder.path().join("ca.pem");
@@ -165,7 +165,7 @@ impl<F: Family> Stage<F> {
         Self::on(case, server, url, Some(folder))
     }
 
-    /// A real server that runs no scripts for us.
+    /// Makes a stage with a real server that runs no scripts for its clients.
     pub(crate) fn real_redis_without_scripts(case: &str) -> Self {
         let server = shared_server();
         server.cmd(&WITHOUT_SCRIPTS);
@@ -173,7 +173,7 @@ impl<F: Family> Stage<F> {
         Self::on(case, server, format!("{url}?scripts=off"), None)
     }
 
-    /// Whether it is a real server, whose answers take as long as the machine lets them.
+    /// Returns whether the server is real: its replies then take as long as the machine needs.
     pub(crate) const fn is_real(&self) -> bool {
         matches!(self.store, Store::Real { .. })
     }
@@ -192,7 +192,7 @@ impl<F: Family> Stage<F> {
     pub(crate) fn call(self, case: fn(&Self) -> Played) {
         let (ended, end) = mpsc::channel::<()>();
         let played = thread::spawn(move || {
-            // Nothing is sent: the channel closes when this goes, be it by a panic.
+            // The channel carries no message: it closes when this sender is dropped, also by a panic.
             let _ended = ended;
             case(&self)
         });
@@ -206,22 +206,22 @@ impl<F: Family> Stage<F> {
         }
     }
 
-    /// Another client of the store.
+    /// Connects another client to the store.
     pub(crate) async fn client(&self) -> Result<Player<F>, Error> {
         self.connect(self.builder()).await
     }
 
-    /// Another client with these options.
+    /// Connects another client with these options.
     pub(crate) async fn connect(&self, builder: ClientBuilder) -> Result<Player<F>, Error> {
         Ok(Player::new(builder.connect().await?))
     }
 
-    /// Two of them.
+    /// Connects two clients.
     pub(crate) async fn clients(&self) -> Result<(Player<F>, Player<F>), Error> {
         Ok((self.client().await?, self.client().await?))
     }
 
-    /// Options for another client. A server on a busy machine is slow to answer, and not down.
+    /// Returns the options of another client. A server on a busy machine is slow to reply, but not down.
     pub(crate) fn builder(&self) -> ClientBuilder {
         let builder = match &self.store {
             Store::Simulated(world) => world.client_of(&self.url, "client"),
@@ -232,20 +232,19 @@ impl<F: Family> Stage<F> {
             .connect_timeout(PATIENCE / 2)
     }
 
-    /// How late something may come that need not be told of: exactly where time is paused, while a
-    /// server's time is the machine's.
+    /// Returns how late an event may be that needs no message: paused time is exact, while a server's time is the machine's.
     pub(crate) const fn slack(&self) -> Duration {
         if self.is_paused() { SOON } else { PATIENCE }
     }
 
-    /// How many of those who watch would hear of a lock, where the store can say.
+    /// Returns how many watches a message about this lock would reach, if the store can tell.
     pub(crate) fn patterns(&self, name: &str) -> Option<u64> {
         let channel = format!("redisson_lock__channel:{{{name}}}");
         let question = ["PUBLISH", &*channel, "0"];
         match &self.store {
             Store::Memory | Store::File { .. } => None,
             Store::Real { server, .. } => match &**server {
-                // Nobody hears of more than one lock there.
+                // In a cluster there is no subscription to more than one lock.
                 Servers::Cluster(..) => None,
                 server => Some(server.query(&question)),
             },
@@ -253,17 +252,17 @@ impl<F: Family> Stage<F> {
         }
     }
 
-    /// Whether the store tells who watches of every grant and every end, or of releases only.
+    /// Returns whether the store reports every grant and every end to a watch, or releases only.
     pub(crate) const fn tells_all(&self) -> bool {
         matches!(self.store, Store::Memory | Store::File { .. })
     }
 
-    /// Whether the store tells who watches of releases: if not, what is over between two looks is not told.
+    /// Returns whether the store reports releases to a watch: if not, a watch misses holds that end between two scans.
     pub(crate) fn tells_releases(&self) -> bool {
         !self.is_cluster()
     }
 
-    /// Whether the store can have no lock of that name: in a cluster all that belongs to one has to be in one slot.
+    /// Returns whether the store refuses the name: in a cluster all keys of a lock have to be in one slot.
     pub(crate) fn refuses(&self, name: &str) -> bool {
         let tagged = |(_, behind): (&str, &str)| behind.find('}').is_some_and(|length| length > 0);
         self.is_cluster() && name.contains(['{', '}']) && !name.split_once('{').is_some_and(tagged)
@@ -277,13 +276,14 @@ impl<F: Family> Stage<F> {
         matches!(self.store, Store::Memory | Store::Simulated(_))
     }
 
-    /// How many attempts a case has to be quick: one under simulated time, which does not depend on the speed of the machine.
+    /// Returns how many attempts a case has to be quick: one under simulated time, which does not depend on the speed of the
+    /// machine.
     pub(crate) const fn tries(&self) -> usize {
         if self.is_paused() { 1 } else { TRIES }
     }
 
-    /// A wait in vain, which ends with none. On a real server it is repeated if a busy machine kept its last reply back until the
-    /// wait was over.
+    /// Runs a wait that must end without the lock. On a real server it is repeated if a busy machine delayed the last reply
+    /// until the wait was over.
     pub(crate) async fn in_vain<T>(
         &self,
         mut wait: impl AsyncFnMut() -> Result<Option<T>, Error>,
@@ -298,7 +298,7 @@ impl<F: Family> Stage<F> {
         }
     }
 
-    /// Takes this long without an await, as code does that computes or blocks its thread.
+    /// Takes this long without an await, like code that computes or blocks its thread.
     pub(crate) fn block(&self, time: Duration) {
         if !self.is_paused() {
             return thread::sleep(time);
@@ -310,12 +310,13 @@ impl<F: Family> Stage<F> {
             .poll(&mut Context::from_waker(Waker::noop()));
     }
 
-    /// A name that no other case uses.
+    /// Returns a name that no other case uses.
     pub(crate) fn name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
-    /// How many clients listen for releases of a lock, where the store can say: one for all its waiters, or for each.
+    /// Returns how many clients subscribe to the releases of a lock, if the store can tell: one subscription of a client
+    /// serves all its waiters, or each waiter has its own.
     pub(crate) fn listeners(&self, name: &str) -> Option<u64> {
         let channel = format!("redisson_lock__channel:{{{name}}}");
         let shared = format!("redisson_rwlock:{{{name}}}");
@@ -353,7 +354,7 @@ impl<F: Family> Stage<F> {
     }
 }
 
-/// Who may do everything but run scripts.
+/// Makes a user that may run every command except scripts.
 const WITHOUT_SCRIPTS: [&str; 9] = [
     "ACL",
     "SETUSER",
@@ -370,7 +371,7 @@ fn new_world() -> World {
     World::new(SeededRng::from_env_or(1).next_u64())
 }
 
-/// What the server of a world says.
+/// Sends a command to the server of a world and returns the reply.
 fn ask(world: &World, question: &[&str]) -> Value {
     let words: Vec<&[u8]> = question.iter().map(|word| word.as_bytes()).collect();
     let answer = world.server.call(&words);
@@ -388,15 +389,14 @@ fn number(answer: &Value) -> u64 {
     }
 }
 
-/// Begins something that cannot end at once, without waiting for it: whoever is begun first is first
-/// in line.
+/// Begins a call that cannot complete at once, without waiting for it: the calls queue in the order in which they begin.
 pub(crate) async fn begun<F: Future>(future: F) -> Pin<Box<F>> {
     let (future, answer) = asked(future).await;
     assert!(answer.is_none(), "it should have had to wait");
     future
 }
 
-/// Polls it once: a question is then under way, or already answered, where the store is in memory.
+/// Polls a call once: its request is then under way, or already answered, if the store is in memory.
 pub(crate) async fn asked<F: Future>(future: F) -> (Pin<Box<F>>, Option<F::Output>) {
     let mut future = Box::pin(future);
     let answer = poll_fn(|cx| match future.as_mut().poll(cx) {
@@ -407,20 +407,20 @@ pub(crate) async fn asked<F: Future>(future: F) -> (Pin<Box<F>>, Option<F::Outpu
     (future, answer)
 }
 
-/// Whether it goes on waiting, for as long as one can see.
+/// Returns whether a call still waits after a while.
 pub(crate) async fn waits<F: Future>(future: &mut Pin<Box<F>>) -> bool {
     timeout(A_WHILE, future).await.is_err()
 }
 
-/// Its end, which may take a while but must come.
+/// Waits for the end of a call, which may take a while but must come.
 pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
     let end = timeout(PATIENCE, future).await;
     end.expect("it should not have to wait for ever")
 }
 
-/// Plays a round, which returns how long a waiter waited that must be woken by a message. Without the message no round is quick. With
-/// it, a round on a real server may still be slow on a busy machine, so that one quick round of many is enough there. The wait is
-/// measured from before the waiter asked, so that it cannot be quick by chance.
+/// Runs a round, which returns how long a waiter waited that must be notified by a message. Without the message no round is
+/// quick. With it, a round on a real server may still be slow on a busy machine, so that one quick round of many is enough
+/// there. The wait is measured from before the waiter's first request, so that it cannot be quick by chance.
 pub(crate) async fn soon<F: Family>(
     stage: &Stage<F>,
     mut round: impl AsyncFnMut() -> Result<Duration, Error>,
@@ -435,7 +435,7 @@ pub(crate) async fn soon<F: Family>(
     panic!("no waiter was notified: {waited:?}");
 }
 
-/// The same for the blocking API, whose clients always run in real time.
+/// Runs rounds of the blocking API in the same way; its clients always run in real time.
 #[cfg(feature = "blocking")]
 pub(crate) fn soon_blocking(mut round: impl FnMut() -> Result<Duration, Error>) -> Played {
     let mut waited = Vec::new();
@@ -448,13 +448,13 @@ pub(crate) fn soon_blocking(mut round: impl FnMut() -> Result<Duration, Error>) 
     panic!("no waiter was notified: {waited:?}");
 }
 
-/// What the store knows of a lock that is held.
+/// Returns the store's state of a lock that is held.
 pub(crate) async fn seen(by: &Client, name: &str) -> Result<LockInfo, Error> {
     let seen = by.admin().inspect(name).await?;
     Ok(seen.expect("the lock is held"))
 }
 
-/// How often the store says its only owner holds a lock; 0 if nobody does.
+/// Returns the hold count of a lock's only owner according to the store; 0 if the lock is free.
 pub(crate) async fn count_seen(by: &Client, name: &str) -> Result<u64, Error> {
     let seen = by.admin().inspect(name).await?;
     Ok(seen.map_or(0, |lock| {

@@ -10,14 +10,14 @@ use crate::support::redis::PROGRAM;
 use crate::support::servers::TOPOLOGY;
 use crate::support::{Arrangement, Cluster, RedisServer, Script, Servers};
 
-/// One with a port that speaks TLS, and the authority that has signed for it.
+/// Returns a server whose port speaks TLS, and the authority that has signed its certificate.
 pub(crate) fn shared_tls_server() -> (Arc<Servers>, String) {
     static SHARED: Mutex<(Weak<Servers>, String)> = Mutex::new((Weak::new(), String::new()));
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(server) = shared.0.upgrade() {
         return (server, shared.1.clone());
     }
-    // Read by the server when it starts, and not needed afterwards.
+    // The server reads the folder when it starts, and does not need it afterwards.
     let folder = TempDir::with_prefix("distlock-").expect("there is room");
     let authority = Authority::new("the authority");
     let files = authority.sign(&HERE).write(folder.path(), "server");
@@ -36,17 +36,17 @@ pub(crate) fn shared_tls_server() -> (Arc<Servers>, String) {
     (server, authority.pem)
 }
 
-/// Whether the environment asks for real servers where simulated ones would do: by itself, or since it says which ones, or who
-/// we are to them.
+/// Returns whether the environment asks for real servers where simulated ones would do: directly, or because it names the
+/// servers or the user.
 pub(crate) fn real_servers() -> bool {
     let asks = ["DISTLOCK_REAL_SERVERS", TOPOLOGY, PROGRAM, LEAST_PRIVILEGE];
     asks.iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// It goes with the last of them.
+/// Returns the shared server, which ends with its last user.
 pub(crate) fn shared_server() -> Arc<Servers> {
     static SHARED: Mutex<Weak<Servers>> = Mutex::new(Weak::new());
-    // A server that did not start panics here, and says so for each case.
+    // If the server does not start, this panics and reports it for each case.
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     shared.upgrade().unwrap_or_else(|| {
         let server = Arc::new(Servers::start(Arrangement::named(), Cluster::start));
@@ -55,12 +55,12 @@ pub(crate) fn shared_server() -> Arc<Servers> {
     })
 }
 
-/// Every one that a case may have sent.
+/// Returns every script that a case may send.
 pub(crate) fn scripts() -> impl Iterator<Item = &'static str> {
     Script::every_text().chain(SCRIPTS)
 }
 
-/// Those of an operator, of each kind of lock.
+/// The scripts of the admin, forced releases and inspection, for each kind of lock.
 const SCRIPTS: [&str; 3] = [
     concat!(
         include_str!("../../src/engine/redis/lua/format/owner.lua"),

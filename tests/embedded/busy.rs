@@ -1,4 +1,4 @@
-//! Another program has the file to itself.
+//! Another program has locked the whole file.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ fn a_short_pause_is_nobodys_trouble() {
 fn who_waits_for_the_file_does_not_spin() {
     let place = Place::new();
     let mut waiter = Process::start(WAIT, &place.url());
-    // Once before it counts: it has come, and all that is done once is done.
+    // A first round that does not count: the worker has started, and all one-time work is done.
     waiter.tell("wait");
     waiter.hear("waiting");
     waiter.hear("got");
@@ -76,5 +76,5 @@ fn who_waits_for_the_file_does_not_spin() {
     assert!(spent < time / 5, "{spent:?}");
 }
 
-/// How long another has the file to itself: shorter than the command time-out.
+/// The time for which another program locks the file: shorter than the command timeout.
 const WHILE: Duration = Duration::from_secs(1);

@@ -16,8 +16,8 @@ pub(crate) const COME: &str = "come";
 const KILLS: usize = 24;
 const AT_ONCE: usize = 4;
 
-/// A number in a file, read and written under the lock, and said by whoever has counted. Whoever is killed on the
-/// way has perhaps counted and not said so; nobody else's count is lost.
+/// The workers read and write a number in a file under the lock, and report each count. A worker that is killed on the way may have counted
+/// without reporting it; no other count is lost.
 #[test]
 fn a_crowd_of_which_some_are_killed_at_any_moment_counts_right() {
     let mut random = SeededRng::from_env_or(6);
@@ -31,12 +31,12 @@ fn a_crowd_of_which_some_are_killed_at_any_moment_counts_right() {
             .map(|_| Process::start(ROLE, &place.url()))
             .collect();
         for (nth, victim) in victims.iter_mut().enumerate() {
-            // Every other has had its first turn, however slow the machine is.
+            // Every second victim has counted once before, however slow the machine is.
             if nth % 2 == 1 {
                 victim.hear("");
                 said += 1;
             }
-            // Before it has come, while it waits, while it holds the lock, between two turns.
+            // The kill hits it before it connects, while it waits, while it holds the lock, or between two holds.
             std::thread::sleep(Duration::from_micros(random.below(60_000)));
             victim.kill();
         }
@@ -44,7 +44,7 @@ fn a_crowd_of_which_some_are_killed_at_any_moment_counts_right() {
             said += victim.last_words().len();
         }
     }
-    // By now nobody but them is there, and they must get on.
+    // Only the spared workers are left by now, and they must make progress.
     for mut worker in spared {
         worker.hear("");
         worker.tell("enough");
@@ -62,7 +62,7 @@ fn a_crowd_of_which_some_are_killed_at_any_moment_counts_right() {
         .lines()
         .map(|line| line.parse().expect("a number"))
         .collect();
-    // One who was killed may have written the number and not the line: then one is missing, never twice.
+    // A worker that was killed may have written the number and not the line: then a number is missing, but none appears twice.
     assert!(
         numbers.windows(2).all(|two| two[0] < two[1]),
         "a number twice: {numbers:?}"
@@ -70,7 +70,7 @@ fn a_crowd_of_which_some_are_killed_at_any_moment_counts_right() {
     assert!(numbers.len() + KILLS >= counted, "lines are missing");
 }
 
-/// They all find no file, and one of them makes it.
+/// None of the processes finds a file, and one of them makes it.
 #[test]
 fn a_file_may_be_made_by_many_at_once() {
     for _ in 0..5 {
@@ -91,7 +91,7 @@ pub(crate) fn come(orders: &Receiver<String>) -> Result<(), Error> {
     client.close()
 }
 
-/// The worker's part: until it is told that it is enough.
+/// The worker's part: it counts until it is told to stop.
 pub(crate) fn count(orders: &Receiver<String>) -> Result<(), Error> {
     let client = Client::connect_with(patient(&url()))?;
     let folder = url();

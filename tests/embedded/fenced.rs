@@ -1,4 +1,4 @@
-//! Tokens outlive whoever asked for them.
+//! Fencing tokens keep increasing after the clients that acquired them have gone.
 
 use std::fs;
 use std::sync::mpsc::Receiver;
@@ -9,10 +9,10 @@ use distlock::{Error, FencingToken};
 use super::support::process::{Process, say, url};
 use super::{Place, restart};
 
-/// A process that takes the lock, says its token, and holds on.
+/// The role of a process that acquires the lock, reports its token, and keeps the lock.
 pub(crate) const ROLE: &str = "fenced";
 
-/// Far ahead of the calendar, so that only what was remembered can be greater.
+/// A token far ahead of the calendar, so that only a remembered token can be greater.
 const AHEAD: u64 = 4_000_000_000_000_000;
 
 #[test]
@@ -56,7 +56,7 @@ fn tokens_go_on_in_a_new_file_by_the_calendar() {
     assert!(token(&new) > before);
 }
 
-/// The file is all there is to remember: without it, only the calendar goes on.
+/// The file is the only memory of tokens: without it, only the calendar goes on.
 #[test]
 fn tokens_go_on_after_the_file_was_removed_by_the_calendar() {
     let place = Place::new();
@@ -84,7 +84,7 @@ fn one_counter_serves_all_locks_of_a_file() {
     assert_eq!(place.rows("tokens"), 1);
 }
 
-/// That of a client which comes for one lock, and goes.
+/// Returns the token of a client that connects for one lock, and closes.
 fn token(place: &Place) -> FencingToken {
     let client = place.connect();
     let guard = client.fenced_lock("stock").acquire().expect("it is free");
@@ -98,14 +98,14 @@ pub(crate) fn hold(orders: &Receiver<String>) -> Result<(), Error> {
     let client = Client::connect(&url())?;
     let guard = client.fenced_lock("stock").acquire()?;
     say(&format!("token {}", guard.token()));
-    // Until the test ends us.
+    // The process runs until the test ends it.
     while orders.recv().is_ok() {}
     Ok(())
 }
 
 fn remove(place: &Place) {
     for end in ["", "-wal", "-shm"] {
-        // SQLite has removed the others itself, unless somebody was killed.
+        // SQLite has removed the others itself, unless a process was killed.
         let _ = fs::remove_file(place.folder.path().join(format!("locks.db{end}")));
     }
     assert!(!place.file().exists());

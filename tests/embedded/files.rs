@@ -1,4 +1,4 @@
-//! Files and folders that cannot be used, and those that are made.
+//! Files and folders that cannot be used, and the permissions of new ones.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -12,7 +12,7 @@ use distlock::{Error, ReleaseOn};
 use super::versions::known;
 use super::{PATIENCE, Place, once_within, wait_until};
 
-/// Each name would have its own files beside it, and its users would not meet the others'.
+/// Each name would have its own side files, and the users of one would not meet those of the other.
 #[test]
 fn a_file_with_two_names_is_refused() {
     let place = Place::new();
@@ -36,7 +36,7 @@ fn a_file_that_was_emptied_is_refused_and_one_that_was_removed_is_made_anew() {
     drop(place.connect());
 }
 
-/// Whoever tidies up takes it for a left-over.
+/// Any program that cleans up may take the log for a left-over.
 #[test]
 fn what_was_left_to_its_lease_is_not_in_the_log_alone() {
     let place = Place::new();
@@ -216,7 +216,7 @@ fn what_cannot_be_written_is_said_with_the_way_out() {
     }
 }
 
-/// A socket's address is short; whoever waits is to be rung for all the same.
+/// The address of a socket is short; a waiter must be notified all the same.
 #[test]
 fn a_long_path_is_no_trouble() {
     let place = Place::new();
@@ -228,13 +228,13 @@ fn a_long_path_is_no_trouble() {
         let count = file.query_row("SELECT count(*) FROM listeners", [], |row| row.get(0));
         count.expect("it can be read")
     };
-    // A waiter that is not notified asks every two seconds.
+    // A waiter that is not notified polls every two seconds.
     once_within(Duration::from_secs(1), "it is notified", || {
         let guard = one.lock("a").acquire().expect("it is free");
         let lock = two.lock("a");
         let waiter = std::thread::spawn(move || (lock.acquire_timeout(PATIENCE), Instant::now()));
         wait_until("it listens", || listeners() == 1);
-        // It asks once more after that, and then sleeps for two seconds.
+        // The waiter polls once more after that, and then sleeps for two seconds.
         std::thread::sleep(Duration::from_millis(100));
         let released = Instant::now();
         guard.release().expect("it is ours");
@@ -248,7 +248,7 @@ fn a_long_path_is_no_trouble() {
 
 #[test]
 fn a_file_that_goes_while_it_is_used_is_told_to_its_holders() {
-    // One is enough: whoever comes later reads others.
+    // One missing file is enough: a client that connects later would read other files.
     let all = ["locks.db", "locks.db-wal", "locks.db-shm"];
     for gone in [&all[..], &all[1..2], &all[2..]] {
         let place = Place::new();
@@ -264,7 +264,7 @@ fn a_file_that_goes_while_it_is_used_is_told_to_its_holders() {
         let error = client.lock("b").acquire().expect_err("the file has gone");
         assert!(error.to_string().contains("removed or replaced"), "{error}");
         drop((guard, client));
-        // As soon as the old one has closed what is left of its file.
+        // The new client succeeds as soon as the old one has closed the rest of its file.
         wait_until("a new client finds it free", || {
             let new = Client::connect(&place.url());
             new.is_ok_and(|new| matches!(new.lock("a").try_acquire(), Ok(Some(_))))
@@ -295,12 +295,12 @@ fn connect(url: &str) -> Client {
     Client::connect(url).expect("the file can be used")
 }
 
-/// Says why, and has touched nothing that was there.
+/// Returns the error of connecting, and checks that no file that was there has changed.
 pub(super) fn refused(place: &Place) -> String {
     let before = all_of(place.folder.path());
     let said = refused_at(&place.url());
     let after = all_of(place.folder.path());
-    // Those who read keep their place in one of them.
+    // Readers record their position in the `-shm` file.
     let is_read = |path: &Path| path.to_str().is_some_and(|path| path.ends_with("-shm"));
     for (path, was) in before.iter().filter(|(path, _)| !is_read(path)) {
         let same = after.get(path) == Some(was);
@@ -319,7 +319,7 @@ pub(super) fn refused_at(url: &str) -> String {
     error.to_string()
 }
 
-/// What is in a folder: whose it is, who may do what with it, and what it says.
+/// Returns the content of a folder: each file's owner, mode and bytes.
 fn all_of(folder: &Path) -> BTreeMap<PathBuf, (u32, u32, Vec<u8>)> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).expect("it can be read") {

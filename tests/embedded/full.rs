@@ -34,7 +34,7 @@ fn a_full_disk_is_told_and_nothing_that_was_granted_is_lost() {
         "DISTLOCK_TEST_URL",
         format!("sqlite:{}/locks.db", disk.path().display()),
     );
-    // It ends when its input does.
+    // The process ends when its input does.
     inside.stdin(std::process::Stdio::piped());
     let mut inside = inside.spawn().expect("namespaces can be had");
     let _input = inside.stdin.take();
@@ -71,7 +71,7 @@ pub(crate) fn fill() -> Result<(), Error> {
         let taken = other.lock(format!("lock {number}")).try_acquire()?;
         assert!(taken.is_none(), "it was granted before: {number}");
     }
-    // And all is well again.
+    // Afterwards everything works again.
     for guard in held {
         guard.release()?;
     }

@@ -1,4 +1,4 @@
-//! Holders that end without a word.
+//! Holders that end without releasing.
 
 use std::fs::File;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,7 +15,7 @@ use super::{PATIENCE, Place, once_within, wait_until};
 fn what_a_killed_process_held_is_free_at_once() {
     let place = Place::new();
     let client = place.connect();
-    // The lease is ten minutes, and a waiter that is not notified asks every two seconds.
+    // The lease is ten minutes, and a waiter that is not notified polls every two seconds.
     once_within(Duration::from_secs(1), "it is free", || {
         let mut holder = Process::start(HOLD, &place.url());
         holder.hear("held");
@@ -45,7 +45,7 @@ fn a_child_that_works_on_keeps_what_its_killed_parent_held() {
     let client = place.connect();
     let (mut holder, child) = with_child(&place, RUN);
     holder.kill();
-    // Longer than its lease, which nobody renews.
+    // Longer than its lease, which is not renewed.
     let lock = client.lock("a");
     let early = lock.acquire_timeout(SHORT * 2).expect("it answers");
     assert!(early.is_none(), "its child is still at it");
@@ -59,7 +59,7 @@ fn a_child_that_works_on_keeps_what_its_killed_parent_held() {
     eprintln!("free {:?} after the child", killed.elapsed());
 }
 
-/// Nobody renews its label either; whoever looks is to see whose child it is.
+/// Its label is not renewed, either; the listing must show whose child it is.
 #[test]
 fn what_a_child_keeps_is_labelled_as_long() {
     let place = Place::new();
@@ -166,7 +166,7 @@ fn nobody_leaves_files_behind() {
         .expect("it is ours");
     client.close().expect("it answers");
     wait_until("all is tidy", || {
-        // Whoever comes sees to those who were killed.
+        // The next client to connect cleans up after killed ones.
         place.connect().close().expect("it answers");
         place.left().is_empty()
     });
@@ -175,7 +175,7 @@ fn nobody_leaves_files_behind() {
     }
 }
 
-/// What SQLite knows of its process's locks is wrong in a forked child, which has the parent's files, too.
+/// SQLite's record of its process's locks is wrong in a forked child, which has the parent's files, too.
 #[test]
 fn a_forked_child_may_neither_use_its_parents_locks_nor_open_the_file() {
     let place = Place::new();
@@ -191,7 +191,7 @@ fn a_forked_child_may_neither_use_its_parents_locks_nor_open_the_file() {
     assert!(guard.expect("it answers").is_some());
 }
 
-/// One that was killed before it was entered, or whose rows a restart has taken, is known by its files alone.
+/// A client that was killed before it was registered, or whose rows a restart has removed, is known by its files alone.
 #[test]
 fn files_that_nobody_is_known_by_are_cleared_away() {
     let place = Place::new();
@@ -205,7 +205,7 @@ fn files_that_nobody_is_known_by_are_cleared_away() {
             file.set_modified(old).expect("it is ours");
         }
     }
-    // And one that is old and still there.
+    // And a file that is old and whose client is alive.
     let locked = File::create(folder.join(&there)).expect("there is room");
     locked.set_modified(old).expect("it is ours");
     locked.lock().expect("nobody has it");
@@ -246,7 +246,7 @@ fn a_bound_that_a_store_cannot_keep_changes_nothing() {
     );
 }
 
-/// A holder of `a` and the child it has.
+/// Starts a holder of `a` and its child.
 fn with_child(place: &Place, role: &str) -> (Process, Pid) {
     let holder = Process::start(role, &place.url());
     let child = holder.hear("child").parse().expect("a number");

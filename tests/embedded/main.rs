@@ -1,5 +1,5 @@
-//! What is the embedded store's own: its files, its processes, its restarts. How locks behave is in
-//! `conformance`, which it plays like every other store.
+//! The tests of what only the embedded store has: its files, its processes, its restarts. The behaviour of locks is in `conformance`, which
+//! runs on it as on every other store.
 //!
 //! A test starts other processes from its own executable: they enter at [`worker`].
 
@@ -36,8 +36,8 @@ use tempfile::TempDir;
 use self::support::process::Process;
 use self::support::{PATIENCE, once_within, process, wait_until};
 
-/// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
-/// it is not counted as a test that passed.
+/// The entry of the processes that the tests start. It tests nothing by itself and is ignored, so that it is not counted as a test that
+/// passed.
 #[test]
 #[ignore = "no test: the processes that the tests start begin here"]
 fn worker() {
@@ -46,7 +46,7 @@ fn worker() {
     }
 }
 
-/// A client that is not in a hurry, on however busy a machine.
+/// Builds a client with timeouts that are long enough for a busy machine.
 fn patient(url: &str) -> distlock::ClientBuilder {
     distlock::Client::builder(url)
         .command_timeout(PATIENCE / 2)
@@ -76,7 +76,7 @@ impl Place {
         Client::connect_with(patient(&self.url())).expect("the file can be used")
     }
 
-    /// The same once nobody has the file open any more: threads of clients that were dropped go a moment later.
+    /// Connects once no other client has the file open: the threads of dropped clients end a moment later.
     fn connect_after_the_others(&self) -> Client {
         wait_until("the others have gone", || {
             Client::connect(&self.url()).is_ok()
@@ -84,7 +84,7 @@ impl Place {
         self.connect()
     }
 
-    /// Stops a process when it is not at the file: in the midst of writing it would keep everybody out.
+    /// Stops a process while it is not accessing the file: in the middle of a write it would block all others.
     fn stop(&self, process: &Process) {
         wait_until("it is not writing", || {
             process.stop();
@@ -100,7 +100,7 @@ impl Place {
         });
     }
 
-    /// What is in the folder beside the file.
+    /// Returns the files in the folder beside the file.
     fn left(&self) -> Vec<String> {
         let folder = self.folder.path().join("locks.db-clients");
         let files = std::fs::read_dir(folder).expect("it is there");
@@ -114,14 +114,14 @@ impl Place {
         names
     }
 
-    /// How many rows a table has.
+    /// Returns the number of rows of a table.
     fn rows(&self, table: &str) -> u32 {
         let count = format!("SELECT count(*) FROM {table}");
         let rows = self.database().query_row(&count, [], |row| row.get(0));
         rows.expect("it is there")
     }
 
-    /// The file as any program may open it.
+    /// Opens the file as any program may.
     fn database(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.file()).expect("it is a database")
     }

@@ -15,8 +15,8 @@ use super::{PATIENCE, Place};
 /// Requests of callers that are queued before the one that matters.
 const CROWD: u32 = 1_000;
 
-/// Each caller asks for the state of the lock that the background request takes: a reply that shows the lock as free was
-/// carried out earlier.
+/// Each caller requests the state of the lock that the background request acquires: a reply that shows the lock as free was carried out
+/// earlier.
 #[test]
 fn background_requests_overtake_queued_callers() {
     let place = Place::new();
@@ -61,7 +61,7 @@ fn abandoned_requests_are_skipped() {
     blocker.execute_batch("ROLLBACK").expect("it was begun");
     let reply: Result<Reply, StoreError> = runtime.block_on(last);
     assert_eq!(reply, Ok(Reply::Granted { token: None }));
-    // The last one, and the one that was being carried out while its caller went away.
+    // The last one, and the one that was being carried out while its caller was dropped.
     let carried_out = place.rows("states");
     assert!(carried_out <= 2, "{carried_out} of {CROWD}");
 }

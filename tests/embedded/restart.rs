@@ -1,4 +1,4 @@
-//! The machine starts anew, or seems to: another machine, another time namespace.
+//! The machine restarts, or seems to: another machine, another time namespace.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ fn nothing_stays_locked_over_a_restart_of_the_machine() {
     let place = Place::new();
     let client = place.connect();
     client.lock("a").acquire().expect("it is free").forget();
-    // As a machine that was switched off leaves it.
+    // The file is as a machine that was switched off leaves it.
     drop(client);
     assert_eq!(place.rows("states"), 1, "it was left locked");
     started_before(&place.database());
@@ -28,7 +28,7 @@ fn a_file_that_another_machine_uses_is_refused() {
     let place = Place::new();
     let here = place.connect();
     let guard = here.lock("a").acquire().expect("it is free");
-    // To whoever comes now, the one who is there is of another start.
+    // For a client that connects now, the connected one belongs to another boot.
     started_before(&place.database());
     let error = distlock::blocking::Client::connect(&place.url()).expect_err("two machines");
     assert!(error.to_string().contains("another machine"), "{error}");
@@ -59,7 +59,7 @@ fn a_file_is_not_emptied_while_a_client_is_alive_whose_release_on_their_lease() 
     let builder = builder.default_lease(Lease::KeepAlive(LONG));
     let alive = Client::connect_with(builder).expect("the file can be used");
     let guard = alive.lock("a").acquire().expect("it is free");
-    // A client that enters removes what is left of clients without a label.
+    // A client that connects removes what is left of clients without a label.
     place.connect().close().expect("it answers");
     started_before(&place.database());
     let error = Client::connect(&place.url()).expect_err("a client of another boot is alive");
@@ -68,13 +68,13 @@ fn a_file_is_not_emptied_while_a_client_is_alive_whose_release_on_their_lease() 
     assert!(guard.is_held());
 }
 
-/// As when the process may open no more files.
+/// The same happens when the process may open no more files.
 #[test]
 fn a_file_is_not_emptied_if_it_cannot_be_known_whether_a_client_is_alive() {
     let place = Place::new();
     let client = place.connect();
     let _guard = client.lock("a").acquire().expect("it is free");
-    // Its file can be opened by nobody, not even by root: a link to itself.
+    // No user can open its file, not even root: it is a link to itself.
     let [presence] = &*place.left() else {
         panic!("{:?}", place.left())
     };
@@ -94,7 +94,7 @@ fn a_file_of_another_time_namespace_is_refused() {
     let lock = client.lock("a").with_lease(Lease::Fixed(LONG));
     lock.acquire().expect("it is free").forget();
     client.close().expect("it answers");
-    // As a process with another clock has made it.
+    // As a process with another clock would have written it.
     let changed = place
         .database()
         .execute("UPDATE machine SET clock = 'boottime 100000 0'", []);
@@ -103,7 +103,7 @@ fn a_file_of_another_time_namespace_is_refused() {
     refused_for_its_clock(&error.to_string());
 }
 
-/// With a real one, where that is permitted. Elsewhere the test above has to do.
+/// Uses a real time namespace, where that is permitted. Elsewhere only the test above covers this.
 #[test]
 fn a_process_in_another_time_namespace_is_refused() {
     let place = Place::new();
@@ -119,7 +119,7 @@ fn a_process_in_another_time_namespace_is_refused() {
     refused_for_its_clock(&worker.hear("refused"));
     worker.ended_well();
     assert_eq!(place.rows("states"), 1, "it is still held");
-    // A namespace of its own with the same clock is no other.
+    // A namespace of its own with the same clock does not count as another one.
     let mut worker = Process::start_by("unshare", &["--time", "--fork"], ENTER, &place.url());
     worker.hear("entered");
     worker.ended_well();
@@ -132,7 +132,7 @@ fn refused_for_its_clock(said: &str) {
 
 const UNSHARE: [&str; 4] = ["--time", "--boottime", "100000", "--fork"];
 
-/// As if the machine had been started since.
+/// Makes the file look as if the machine had been restarted since.
 pub(crate) fn started_before(database: &rusqlite::Connection) {
     let changed = database.execute("UPDATE machine SET boot = 'before'", []);
     assert_eq!(changed.expect("it works"), 1);

@@ -1,4 +1,4 @@
-//! Whose a file is, who may write to it, and who may put another in its place.
+//! The checks of the owner of a file, of the users who may write to it, and of the users who may replace it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -50,12 +50,12 @@ fn a_folder_where_others_can_replace_the_file_is_refused() {
     fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("it is ours");
     let said = refused(&place);
     assert!(said.contains("may replace what is in it"), "{said}");
-    // As in /tmp: everybody may write, nobody may touch what is another's.
+    // As in /tmp: every user may write, and only the owner may remove or replace a file.
     fs::set_permissions(folder, Permissions::from_mode(0o1777)).expect("it is ours");
     drop(place.connect());
 }
 
-/// Who may rename a folder further up puts another in its place.
+/// A user who may rename a folder further up can put another in its place.
 #[test]
 fn a_folder_that_others_can_replace_as_a_whole_is_refused() {
     let place = Place::new();
@@ -72,7 +72,7 @@ fn a_folder_that_others_can_replace_as_a_whole_is_refused() {
 
 #[test]
 fn another_users_file_is_refused() {
-    // Everybody's first user has files that nobody else has; where that is us, one of theirs is made.
+    // A file of root's is another user's file unless the test runs as root; then one is made.
     let place = Place::new();
     let said = if rustix::process::geteuid().is_root() {
         place.connect().close().expect("it answers");

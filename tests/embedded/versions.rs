@@ -1,7 +1,7 @@
 //! Files that older versions have written.
 //!
-//! `versions/N.sql` is what version N wrote, checked in when it was made and never changed since. All of them say the
-//! same: `nightly` is held twice by [`OWNER`], and a listener has taken an acquire of its own back.
+//! `versions/N.sql` is the file of version N, checked in when it was made and never changed since. All of them say the same: `nightly` is
+//! held twice by [`OWNER`], and a listener has undone an acquire of its own.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -34,7 +34,7 @@ fn every_version_ever_written_loads_and_what_was_held_is_held() {
             r#"{{"marks":[{{"owner":"{LISTENER}","attempt":1,"until":1000000300000000000}}]}}"#
         );
         assert_eq!(line(&place), left, "version {version}");
-        // Nobody answers there any more: it was rung for, and is noticed by whoever comes next.
+        // The listener has gone: the release notified it, and the next client finds that it has gone.
         let free = client.lock("nightly").try_acquire().expect("it answers");
         assert!(free.is_some(), "version {version}: it was given back");
         assert_eq!(place.rows("listeners"), 0, "version {version}");
@@ -51,7 +51,7 @@ fn there_is_a_file_of_every_version() {
     );
 }
 
-/// A field that is new would make no sense to the last version, which would say so instead of asking for an upgrade.
+/// The previous version could not read a new field, and would report that instead of asking for an upgrade.
 #[test]
 #[cfg(feature = "internals")]
 fn what_is_written_today_is_what_the_last_version_wrote() {
@@ -162,14 +162,14 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
     }
 }
 
-/// What this version makes.
+/// The format version that this version writes.
 pub(crate) fn known() -> i64 {
     let place = Place::new();
     drop(place.connect());
     user_version(&place)
 }
 
-/// All that were ever written, the oldest first.
+/// All format versions ever written, the oldest first.
 fn versions() -> Vec<(i64, String)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/embedded/versions");
     let files = fs::read_dir(folder).expect("it is checked in");
@@ -186,7 +186,7 @@ fn versions() -> Vec<(i64, String)> {
     versions
 }
 
-/// A file with this in it, of this start of the machine.
+/// Makes a file with this content, as of the current boot of the machine.
 fn written(sql: &str) -> Place {
     let place = Place::new();
     let file = place.database();
@@ -200,7 +200,7 @@ fn written(sql: &str) -> Place {
     place
 }
 
-/// Which start of the machine; the same with its time namespace; the offset of its clock.
+/// Returns the id of the boot; the same with its time namespace; the offset of its clock.
 fn boot() -> (String, String, String) {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("this is Linux");
     let link = fs::read_link("/proc/self/ns/time").unwrap_or_default();
@@ -212,7 +212,7 @@ fn boot() -> (String, String, String) {
     (id, link, offset.collect::<Vec<_>>().join(" "))
 }
 
-/// What stands there of `nightly`.
+/// Returns the state of `nightly` in the file.
 fn line(place: &Place) -> String {
     line_of(place, "nightly")
 }

@@ -1,4 +1,4 @@
-//! How those who wait learn of a release, and what it costs them.
+//! How waiters learn of a release, and the cost of waiting.
 
 use std::time::{Duration, Instant};
 
@@ -24,21 +24,21 @@ fn told_after(place: &Place, client: &Client, waiter: &mut Process) -> Duration 
     waiter.tell("wait");
     waiter.hear("waiting");
     wait_until("it listens", || place.rows("listeners") == 1);
-    // It asks once more after that.
+    // The waiter polls once more after that.
     std::thread::sleep(Duration::from_millis(30));
     let released = wall_clock();
     guard.release().expect("it is ours");
     let got: u128 = waiter.hear("got").parse().expect("a number");
     let took = u64::try_from(got.saturating_sub(released)).expect("it is short");
-    // Its next wait is to be seen in the list.
+    // Its next wait must be seen in the list.
     wait_until("nobody listens", || place.rows("listeners") == 0);
     Duration::from_nanos(took)
 }
 
-/// A socket keeps ten messages. A process that was stopped finds a full one, and must not miss what did not fit.
+/// A socket buffers ten messages. A process that was stopped finds it full, and must not miss the messages that did not fit.
 #[test]
 fn messages_that_did_not_fit_are_not_missed() {
-    // A waiter that is not notified asks every two seconds.
+    // A waiter that is not notified polls every two seconds.
     once_within(Duration::from_secs(1), "all are notified", wake_from_a_stop);
 }
 
@@ -51,7 +51,7 @@ fn wake_from_a_stop() -> Duration {
         .collect();
     let waiter = Process::start(MANY, &place.url());
     wait_until("all of them listen", || place.rows("listeners") == NAMES);
-    // They ask once more after that, and then sleep for two seconds.
+    // They poll once more after that, and then sleep for two seconds.
     std::thread::sleep(Duration::from_millis(100));
     let asleep = Instant::now();
     place.stop(&waiter);
@@ -62,14 +62,14 @@ fn wake_from_a_stop() -> Duration {
     waiter.resume();
     let resumed = Instant::now();
     waiter.hear("all");
-    // By then they would ask by themselves.
+    // After that long they would poll by themselves.
     match stopped < Duration::from_secs(1) {
         true => resumed.elapsed(),
         false => Duration::MAX,
     }
 }
 
-/// A client whose locks are left to their leases is there as others are, and nobody clears its bell away.
+/// A client that leaves its locks to their leases is present like others, and its wake socket is not cleaned up.
 #[test]
 fn one_who_waits_to_leave_a_lock_to_its_lease_keeps_its_bell() {
     let place = Place::new();
@@ -100,7 +100,7 @@ fn one_who_waits_to_leave_a_lock_to_its_lease_keeps_its_bell() {
     got.expect("it is free").release().expect("it is ours");
 }
 
-/// Listens again when its bell was taken away.
+/// The client makes its wake socket again after it was removed.
 #[test]
 fn a_bell_that_was_taken_away_is_hung_again() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Those who watch, and what is written down for them.
+//! Watches, and the events that are recorded for them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::support::process::Process;
 use super::worker::{HOLD, WATCH};
 use super::{Place, wait_until};
 
-/// More holds than are kept for one who does not read.
+/// More holds than are kept for a watch that is not read.
 const TOO_MANY: u32 = 2200;
 
 #[test]
@@ -30,7 +30,7 @@ fn the_journal_goes_with_the_last_who_watches() {
     let place = Place::new();
     let (client, other) = (place.connect(), place.connect());
     let mut watches = [&client, &client, &other].map(|client| client.admin().watch("*"));
-    // Those of one client are listed once.
+    // The watches of one client are listed once.
     for (watch, listed) in watches.iter_mut().zip([1, 1, 2]) {
         begins(&place, watch, listed);
     }
@@ -115,7 +115,7 @@ fn a_holder_that_is_killed_is_told_from_one_that_gives_back() {
     assert_eq!(watcher.hear("Gone a"), "the worker");
 }
 
-/// A process that watches, and has begun to.
+/// Starts a process that watches, and waits until its watch has begun.
 fn watcher(place: &Place, client: &Client) -> Process {
     let mark = client.lock("mark").acquire().expect("it is free");
     let watcher = Process::start(WATCH, &place.url());
@@ -130,7 +130,7 @@ fn hold_for_a_moment(client: &Client, name: &str) {
     held.release().expect("it is ours");
 }
 
-/// Nothing happens, and it is listed with so many who listen: from then on it is written down what does.
+/// Waits until nothing happens and this many listeners are listed: from then on events are recorded.
 fn begins(place: &Place, watch: &mut Watch, listed: u32) {
     wait_until("it watches", || {
         let told = watch.next_timeout(A_MOMENT).expect("it answers");
@@ -139,5 +139,5 @@ fn begins(place: &Place, watch: &mut Watch, listed: u32) {
     });
 }
 
-/// As long as a watch needs to begin, on a machine that has nothing else to do.
+/// The time that a watch needs to begin, on an idle machine.
 const A_MOMENT: Duration = Duration::from_millis(300);

@@ -1,4 +1,4 @@
-//! What a worker process does, by role.
+//! The work of a worker process, by role.
 
 use std::process::Command;
 use std::sync::mpsc::Receiver;
@@ -13,29 +13,29 @@ use super::{PATIENCE, crowd, fenced, full, patient};
 
 /// Holds `a` until it is told otherwise.
 pub(crate) const HOLD: &str = "hold";
-/// The same, and has a child that stays for a while.
+/// Does the same, and has a child that stays for a while.
 pub(crate) const PARENT: &str = "parent";
-/// The same, and the child may keep what is held.
+/// Does the same, and the child may keep the holds.
 pub(crate) const RUN: &str = "run";
 /// Holds `a`, and goes on as its own forked child.
 pub(crate) const FORK: &str = "fork";
 /// Leaves `a` to its lease.
 pub(crate) const LEAVE: &str = "leave";
-/// Says whether it may use the file.
+/// Reports whether it may use the file.
 pub(crate) const ENTER: &str = "enter";
-/// Waits for `a` again and again, and says when it has got it.
+/// Waits for `a` again and again, and reports each acquire.
 pub(crate) const WAIT: &str = "wait";
 
-/// Says what happens to which lock.
+/// Reports the events of each lock.
 pub(crate) const WATCH: &str = "watch";
 
-/// Waits for many names at once, and says when it has had all of them.
+/// Waits for many names at once, and reports when it has acquired all of them.
 pub(crate) const MANY: &str = "many";
 pub(crate) const NAMES: u32 = 40;
 
-/// A lease that nobody waits for.
+/// A lease that no test waits for.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
-/// And one that a stopped process loses soon.
+/// A lease that a stopped process soon loses.
 pub(crate) const SHORT: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(role: &str) {
@@ -96,7 +96,7 @@ fn fork(orders: &Receiver<String>) -> Result<(), Error> {
     let guard = client.lock("a").acquire()?;
     say("held");
     orders.recv().expect("the test says when");
-    // Ends the parent, and leaves neither its threads nor anybody who would end us with the test.
+    // This ends the parent, and leaves neither its threads nor a process that would end the child with the test.
     daemon(true, true).expect("there is room for one more");
     alarm::set(u32::try_from(PATIENCE.as_secs()).expect("a few"));
     let released = match guard.release() {
@@ -106,7 +106,7 @@ fn fork(orders: &Receiver<String>) -> Result<(), Error> {
     say(&format!("release {released}"));
     let connected = Client::connect(&url());
     say(&format!("connect {connected:?}"));
-    // With the parent's files open, until the test clears its folder away.
+    // The child keeps the parent's files open, until the test removes its folder.
     let file = url();
     let file = file.trim_start_matches("sqlite:");
     while std::path::Path::new(file).exists() {

@@ -1,4 +1,4 @@
-//! A server that has been the one for less than a lease grants nothing new.
+//! A server that was started or promoted less than a lease ago grants nothing new.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{
 
 const DELAY: Duration = Duration::from_secs(8);
 const LEASE: Lease = Lease::KeepAlive(DELAY);
-/// Servers count whole seconds: one that was up for eight says so when it was for nine.
+/// Servers count whole seconds: a server that has been up for eight seconds reports that only in its ninth.
 const GRAIN: Duration = Duration::from_secs(1);
 
 #[test]
@@ -52,7 +52,7 @@ fn what_is_held_stays_held_meanwhile() {
         let lock = client.lock("kept").with_owner(&client.new_owner());
         let guard = lock.acquire().await.expect("it is free");
         restart(&server);
-        // Until the end of its connections has arrived.
+        // The pause lasts until the end of its connections has arrived.
         sleep(Duration::from_secs(1)).await;
         let again = lock.acquire().await.expect("it is ours");
         assert_eq!(guard.hold_count(), 2);
@@ -84,7 +84,7 @@ fn after_a_promotion_nothing_is_granted_until_every_lease_is_over() {
             .expect("it is waited for");
         assert!(promoted.elapsed() >= DELAY);
         guard.release().await.expect("it is ours");
-        // Whoever comes later need not wait again.
+        // A client that connects later need not wait again.
         let later = connect(&pair.replica).await;
         let guard = later.lock("new").try_acquire().await.expect("it is up");
         guard
@@ -95,7 +95,7 @@ fn after_a_promotion_nothing_is_granted_until_every_lease_is_over() {
     });
 }
 
-/// How long ago somebody was first seen was so when it was said, and not when it was asked.
+/// An age in a reply is as of the reply, not as of the request.
 #[test]
 fn an_answer_that_takes_its_time_makes_nothing_older() {
     simulated(async || {
@@ -117,7 +117,7 @@ fn an_answer_that_takes_its_time_makes_nothing_older() {
     });
 }
 
-/// No connection ends then, and a client that has one is told nothing.
+/// No connection ends then, so a client that has one is not notified.
 #[test]
 fn one_that_was_a_replica_for_a_while_grants_nothing_over_an_old_connection() {
     simulated(async || {
@@ -132,7 +132,7 @@ fn one_that_was_a_replica_for_a_while_grants_nothing_over_an_old_connection() {
         server.simulated().promote();
         let promoted = Instant::now();
         let lock = client.lock("after");
-        // The first to meet it is told that it is another.
+        // The first client that meets it gets an error: the server is another.
         let told = lock.try_acquire().await.expect_err("it was a replica");
         assert!(told.is_transient(), "{told}");
         let tried = lock.try_acquire().await.expect("it is a master");

@@ -1,4 +1,4 @@
-//! What replicas have not acknowledged does not count.
+//! A write that replicas have not acknowledged does not count.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 const LONG: Duration = Duration::from_secs(600);
-/// What is in vain takes this long.
+/// Time-out of a wait that is bound to fail.
 const SHORT: Duration = Duration::from_millis(300);
 
 #[test]
@@ -55,7 +55,7 @@ fn what_no_replica_has_is_not_granted_and_taken_back() {
     });
 }
 
-/// Not that nobody answered.
+/// The error does not claim that the server sent no reply.
 #[test]
 fn who_has_waited_in_vain_hears_how_many_acknowledged() {
     simulated(async || {
@@ -109,7 +109,7 @@ fn a_renewal_that_no_replica_has_does_not_make_it_last_longer() {
         })
         .await;
         let until = guard.valid_until();
-        // The server itself has renewed it.
+        // The server itself has renewed the lock.
         eventually(PATIENCE, "another was in vain", async || {
             pair.master.pttl("kept") > 11_000
         })
@@ -120,7 +120,7 @@ fn a_renewal_that_no_replica_has_does_not_make_it_last_longer() {
             guard.at_risk().is_none() && guard.valid_until() > until
         })
         .await;
-        // And now for good.
+        // This time the replication link stays cut.
         pair.cut(true);
         let lost = timeout(PATIENCE, guard.lost()).await;
         lost.expect("it is lost in time").expect("not given back");
@@ -144,8 +144,7 @@ fn what_is_busy_is_busy_and_what_is_given_back_is_free_whatever_replicas_do() {
     });
 }
 
-/// Replicas acknowledge what was written: a renewal or re-entry that writes nothing would be acknowledged by those that lack
-/// the one before it.
+/// Replicas acknowledge writes: a renewal or re-entry that wrote nothing would be acknowledged by replicas that lack the write before it.
 #[test]
 fn what_makes_nothing_longer_is_written_as_well() {
     simulated(async || {
@@ -182,7 +181,7 @@ async fn writes<F: Family>(client: &Client, master: &RedisServer) {
     guard.release().await.expect("it is ours");
 }
 
-/// How much was written.
+/// Returns the amount of data that the server has written.
 fn changes(server: &RedisServer) -> String {
     let info: String = server.query(&["INFO", "replication"]);
     let mut lines = info.lines();
@@ -214,7 +213,7 @@ fn what_cannot_be_promised_is_refused_at_once() {
     });
 }
 
-/// The lock, once the replica keeps up.
+/// Acquires the lock, once the replica keeps up.
 async fn taken(lock: Lock) -> Guard {
     let give_up = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! What goes on while a server grants nothing new: all that is somebody's already.
+//! While a server grants no new locks, existing holds keep working.
 
 use std::time::Duration;
 
@@ -39,14 +39,14 @@ fn the_only_reader_may_write_and_nobody_else() {
             .release()
             .await
             .expect("ours");
-        // What the server has forgotten is not theirs any more, and may be another's.
+        // A hold that the server has forgotten no longer belongs to the client, and may belong to another.
         server.cmd(&["DEL", "kept"]);
         let write = read.try_upgrade().await;
         assert!(!matches!(write, Ok(Some(_))), "{write:?}");
     });
 }
 
-/// As one does that was never promoted.
+/// The hold is renewed as on a server that was never promoted.
 #[test]
 fn a_promoted_server_without_memory_renews_over_a_new_connection() {
     simulated(async || {
@@ -70,7 +70,7 @@ fn a_promoted_server_without_memory_renews_over_a_new_connection() {
     });
 }
 
-/// Not when another server has taken its place, and nothing works any more.
+/// The error comes at once, not only after another server has taken its place and nothing works any more.
 #[test]
 fn who_may_not_keep_the_record_is_told_at_once() {
     simulated(async || {
@@ -92,7 +92,7 @@ fn who_may_not_keep_the_record_is_told_at_once() {
     });
 }
 
-/// Until it is there again, and grants nothing new.
+/// Waits until the server is up again and grants nothing new.
 async fn restarted(server: &RedisServer, client: &Client) {
     let begun = Instant::now();
     restart(server);

@@ -1,4 +1,4 @@
-//! Whoever holds a lock is told that the server is another, and what that one knows of it, long before the next renewal.
+//! Holders learn that the server has been replaced, and what the new server knows of their locks, long before the next renewal.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::support::{
     Semaphore, Simple, Write, builder, eventually, simulated,
 };
 
-/// A third of it is far longer than anybody waits here.
+/// A third of this lease is far longer than any wait here.
 const LONG: Duration = Duration::from_secs(600);
 const LEASES: [Lease; 2] = [Lease::KeepAlive(LONG), Lease::Fixed(LONG)];
 
@@ -74,7 +74,7 @@ fn what_a_restarted_server_remembers_is_at_risk_until_it_has_said_so() {
     });
 }
 
-/// Somebody has taken its end away, or the server has forgotten that alone.
+/// Another program has removed the key's expiry, or the server has lost only the expiry.
 #[test]
 fn what_has_no_end_is_not_ended_by_being_asked_about() {
     simulated(async || {
@@ -118,7 +118,7 @@ fn a_connection_that_breaks_is_no_failover() {
         for _ in 0..3 {
             let asked = infos(&proxy);
             server.kill_normal_clients();
-            // Who it is is asked by two questions, over the connection that the watchdog has made again.
+            // The server's identity takes two requests, over the connection that the watchdog has made again.
             eventually(PATIENCE, "it has asked who that is", async || {
                 infos(&proxy) >= asked + 2
             })
@@ -132,7 +132,8 @@ fn a_connection_that_breaks_is_no_failover() {
     });
 }
 
-/// Its end came before it was kept, and it was kept for good: nobody would have met the next server before the next renewal.
+/// The end of the connection came before the client kept it, and the client would keep it for good: no task would have met the next server
+/// before the next renewal.
 #[test]
 fn a_connection_that_ends_with_the_first_answers_is_made_again() {
     simulated(async || {
@@ -150,7 +151,7 @@ fn a_connection_that_ends_with_the_first_answers_is_made_again() {
                 proxy.injected().len() > held
             })
             .await;
-            // Behind the answers comes the end, and nothing between.
+            // The end of the connection comes directly behind the replies.
             server.kill_normal_clients();
             let asked = infos(&proxy);
             proxy.clear_rules();
@@ -165,7 +166,8 @@ fn a_connection_that_ends_with_the_first_answers_is_made_again() {
     });
 }
 
-/// They have no lease, and nobody could say whose they are. A server that does not say which it is may be another each time.
+/// Counted permits have no lease, and no owner that could be verified. A server that does not report its identity may be another one each
+/// time.
 #[test]
 fn permits_that_are_only_counted_are_not_asked_about() {
     simulated(async || {
@@ -175,7 +177,7 @@ fn permits_that_are_only_counted_are_not_asked_about() {
             let client = connect(&server.url()).await;
             let slots = client.counting_semaphore("slots");
             slots.set_available(8).await.expect("nobody has one");
-            // Who leaves is seen off by the watchdog's side, which meets the server then.
+            // The final request of a waiter that gives up uses the watchdog's connection, which meets the server then.
             drop(tokio::time::timeout(Duration::from_millis(5), slots.acquire(9)).await);
             for _ in 0..8 {
                 let taken = slots.acquire(1).await;

@@ -16,7 +16,7 @@ impl Pair {
         Self { master, replica }
     }
 
-    /// A replica of this master.
+    /// Starts a replica of this master.
     pub(crate) fn of(master: &RedisServer) -> RedisServer {
         let replica = RedisServer::start();
         replica.simulated().follow(master.simulated(), LAG);
@@ -34,10 +34,10 @@ impl Pair {
     }
 }
 
-/// Starts the server again with all that it had.
+/// Restarts the server with all of its data.
 pub(crate) fn restart(server: &RedisServer) {
     server.simulated().restart(true);
 }
 
-/// Longer than it takes to tell a client that it holds a lock.
+/// A lag that is longer than a client takes to learn that it holds a lock.
 const LAG: Duration = Duration::from_millis(20);

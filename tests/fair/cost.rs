@@ -1,4 +1,4 @@
-//! What a hand-off costs the server: the same however many stand in line.
+//! The cost of a hand-off for the server: the same for any length of the queue.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use super::history::History;
 use super::support::{RedisServer, eventually};
 use super::{ALIVE, NAME, PATIENCE, QUEUE, TIMEOUT, connect, leaves_nothing, take, until_in_line};
 
-/// The others in line are only written there, as waiters of ours that have just asked: what they ask meanwhile, every few
-/// seconds, is no part of a hand-off.
+/// The other queue entries are only written, as if their waiters had just sent a request: the requests that waiters send every few seconds
+/// are not part of a hand-off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_off_takes_the_same_commands_with_10_and_with_10_000_in_line() {
     let server = RedisServer::start();
     let mut costs = [Cost::new(), Cost::new()];
-    // On a busy machine a waiter asks once more now and then: the least of several rounds is what a hand-off takes.
+    // On a busy machine a waiter sends an additional request now and then: the least of several rounds is the cost of a hand-off.
     for round in 0..ROUNDS {
         for (least, behind) in costs.iter_mut().zip([10, 10_000]) {
             let cost = hand_offs(&server, behind).await;
@@ -44,7 +44,7 @@ async fn a_hand_off_takes_the_same_commands_with_10_and_with_10_000_in_line() {
     }
 }
 
-/// All of them are real, stand in one process, and ask every three seconds. Prints what it came to.
+/// All of the waiters are real, are in one process, and send a request every three seconds. Prints the totals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long unless built with --release"]
 async fn a_line_of_10_000_real_waiters_is_served_in_order_by_one_message_each() {
@@ -53,7 +53,7 @@ async fn a_line_of_10_000_real_waiters_is_served_in_order_by_one_message_each() 
     }
 }
 
-/// The same in small.
+/// The same test with fewer waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_of_500_real_waiters_is_served_in_order_by_one_message_each() {
     real_line(500).await;
@@ -117,15 +117,15 @@ async fn turn(client: Client) -> (Instant, String) {
     had_it
 }
 
-/// Every question looks how long the line is.
+/// Returns the number of requests: each one reads the length of the queue.
 fn asks(server: &RedisServer) -> u64 {
     server.commandstats("llen")
 }
 
-/// How often each command was run.
+/// The number of times each command was run.
 pub(crate) type Cost = BTreeMap<String, u64>;
 
-/// The commands of some hand-offs with so many behind them.
+/// Returns the commands of some hand-offs with this many waiters behind them.
 async fn hand_offs(server: &RedisServer, behind: usize) -> Cost {
     let client = connect(&server.url()).await;
     let held = take(&client).await;
@@ -139,7 +139,7 @@ async fn hand_offs(server: &RedisServer, behind: usize) -> Cost {
         server.pubsub_channels().len() == TURNS
     })
     .await;
-    // Each asks again when it has subscribed, and then sleeps.
+    // Each waiter sends another request when it has subscribed, and then sleeps.
     eventually(PATIENCE, "all of them sleep", async || {
         asks(server) >= asked + 2 * TURNS as u64
     })
@@ -162,7 +162,7 @@ async fn hand_offs(server: &RedisServer, behind: usize) -> Cost {
     cost
 }
 
-/// Puts so many into the line, as they would be there.
+/// Adds this many entries to the queue, in the form that real waiters have.
 fn stand(server: &RedisServer, count: usize) {
     let stood: usize = server.query(&[
         "EVAL",
@@ -186,7 +186,7 @@ pub(crate) fn stats(server: &RedisServer) -> Cost {
     lines.collect()
 }
 
-/// What a server has worked since it started.
+/// Returns the processor time that a server has used since it started.
 fn processor_time(server: &RedisServer) -> Duration {
     let info: String = server.query(&["INFO", "cpu"]);
     let spent = info.lines().filter_map(|line| {
@@ -198,9 +198,10 @@ fn processor_time(server: &RedisServer) -> Duration {
 
 const TURNS: usize = 20;
 const ROUNDS: usize = 20;
-/// Commands whose cost grows with the line. LRANGE and ZRANGE read the few entries at its ends.
+/// Commands whose cost grows with the queue. LRANGE and ZRANGE read the few entries at its ends.
 const WHOLE_LINE: [&str; 5] = ["lrem", "lpos", "linsert", "zrevrange", "zrangebyscore"];
-/// Not a hand-off's: how callers travel together and when they stop to listen is a matter of moments, and the test looks.
+/// Commands that do not belong to a hand-off: how requests are batched and when waiters unsubscribe depends on timing, and the test itself
+/// polls.
 const BESIDE: [&str; 6] = [
     "evalsha",
     "eval",

@@ -1,4 +1,4 @@
-//! The same on a file.
+//! The same order for waiters on a file.
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,7 +23,7 @@ async fn waiters_of_several_processes_on_one_file_keep_their_order_when_one_is_k
     for process in &crowd {
         process.hear("ready");
     }
-    // One at a time, so that it is certain who came when.
+    // The waiters are added one at a time, so that their order of arrival is certain.
     let mut came: Vec<String> = Vec::new();
     for number in 0..PROCESSES * EACH {
         crowd[number % PROCESSES].tell("1");
@@ -61,5 +61,5 @@ async fn waiters_of_several_processes_on_one_file_keep_their_order_when_one_is_k
 }
 
 const PROCESSES: usize = 4;
-/// All of them fit into one look.
+/// All of them fit into one poll.
 const EACH: usize = 20;

@@ -1,4 +1,4 @@
-//! What the server saw of each waiter of a fair lock: when it came, how often it asked, and when the lock was granted to it.
+//! The server's record of each waiter of a fair lock: when it arrived, how often it sent a request, and when the lock was granted to it.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -7,22 +7,22 @@ use super::monitor::Monitor;
 use super::support::RedisServer;
 use super::{ALIVE, NAME};
 
-/// Everything that waiters have sent since this was started.
+/// Everything that waiters have sent since the start of the record.
 pub(crate) struct History(Monitor<Event>);
 
 #[derive(Clone)]
 struct Event {
     owner: String,
     kind: Kind,
-    /// By the server's clock.
+    /// The time by the server's clock.
     at: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Its first question, whatever the server then does with it.
+    /// The first request of the waiter, whatever the server then does with it.
     Arrived,
-    /// Its place is kept for ten seconds from here.
+    /// The waiter's place is kept for ten seconds from here.
     Marked,
     Granted,
 }
@@ -32,7 +32,7 @@ impl History {
         let mut known = HashSet::new();
         let monitor = Monitor::start(server, move |at, words| {
             let (owner, kind) = match words {
-                // Whether it has been undone is the first thing that is asked of each.
+                // Each script first checks whether its request has been undone.
                 ["ZSCORE", key, attempt] if key.starts_with("distlock_undone:") => {
                     let owner = attempt.strip_suffix("#1")?;
                     if !known.insert(owner.to_owned()) {
@@ -50,18 +50,18 @@ impl History {
         Self(monitor.await)
     }
 
-    /// The waiters in the order in which they came.
+    /// Returns the waiters in order of arrival.
     pub(crate) fn came(&self) -> Vec<String> {
         self.of(Kind::Arrived)
     }
 
-    /// The waiters in the order in which they got the lock.
+    /// Returns the waiters in the order in which the lock was granted to them.
     pub(crate) fn granted(&self) -> Vec<String> {
         self.of(Kind::Granted)
     }
 
-    /// The waiters that sent nothing for more than half of the time for which their places were kept: their processes stood
-    /// still, and they may have lost their places.
+    /// Returns the waiters that sent nothing for more than half of the time for which their places were kept: their processes stood still,
+    /// and they may have lost their places.
     pub(crate) fn silent(&self) -> HashSet<String> {
         let mut last = HashMap::new();
         let mut silent = HashSet::new();
@@ -75,7 +75,7 @@ impl History {
         silent
     }
 
-    /// Asserts that each waiter got the lock once, in the order in which they came, those aside that may have lost their places.
+    /// Asserts that each waiter was granted the lock once, in order of arrival, except those that may have lost their places.
     pub(crate) fn is_in_order(&self) {
         let (mut came, mut granted) = (self.came(), self.granted());
         let silent = self.silent();
@@ -98,5 +98,5 @@ impl History {
     }
 }
 
-/// How long a waiter keeps its place after its last question. It asks every three seconds.
+/// The time for which a waiter keeps its place after its last request. It sends one every three seconds.
 const KEPT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The fair lock among many: the order in which a crowd of several processes gets it, and what each hand-off costs.
+//! The fair lock under contention: the order in which the waiters of several processes are granted it, and the cost of each hand-off.
 //!
 //! A test starts other processes from its own executable: they enter at [`worker`].
 
@@ -26,8 +26,8 @@ use distlock::{Client, Fair, Guard, Lease};
 
 use self::support::{RedisServer, eventually, process};
 
-/// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
-/// it is not counted as a test that passed.
+/// The entry of the processes that the tests start. It tests nothing by itself and is ignored, so that it is not counted as a test that
+/// passed.
 #[test]
 #[ignore = "no test: the processes that the tests start begin here"]
 fn worker() {
@@ -51,7 +51,7 @@ async fn take(client: &Client) -> Guard<Fair> {
     taken.expect("the store answers").expect("it is free")
 }
 
-/// Who stands in line, the first one first.
+/// Returns the waiters in the queue, the head first.
 fn line(server: &RedisServer) -> Vec<String> {
     server.query(&["LRANGE", QUEUE, "0", "-1"])
 }
@@ -63,7 +63,7 @@ async fn until_in_line(server: &RedisServer, length: usize) {
     .await;
 }
 
-/// Nothing is left but marks of requests that were given up half-way, which go by themselves.
+/// Checks that only tombstones of cancelled requests are left, which expire by themselves.
 async fn leaves_nothing(server: &RedisServer) {
     eventually(PATIENCE, "nobody listens any more", async || {
         server.pubsub_channels().is_empty()
@@ -85,5 +85,5 @@ const ALIVE: &str = "distlock_alive:{stock}";
 const CHANNEL: &str = "redisson_lock__channel:{stock}";
 /// Longer than any test: no lease expires because the machine stands still.
 const LEASE: Duration = Duration::from_secs(600);
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any wait on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,4 +1,4 @@
-//! Who is told, and how often.
+//! The recipients of messages, and the number of messages.
 
 use super::history::History;
 use super::monitor::Monitor;
@@ -42,7 +42,7 @@ async fn a_hand_off_is_one_message_and_to_the_first_in_line_alone() {
         let guard = guard.expect("no panic").expect("the server answers");
         guard.release().await.expect("it is ours");
     }
-    // The last one's release finds nobody in line: it is for those who want the plain lock of this name.
+    // The release by the last waiter finds an empty queue: its message is for waiters of the plain lock of this name.
     let mut expected = channels;
     expected.push(CHANNEL.to_owned());
     eventually(PATIENCE, "the last message is seen", async || {
@@ -65,8 +65,8 @@ async fn a_hand_off_is_one_message_and_to_the_first_in_line_alone() {
     leaves_nothing(&server).await;
 }
 
-/// Who gives up as the first in line says so to the next: it has to know when the holder's time is over. Anybody else says
-/// nothing.
+/// A head of the queue that gives up notifies the next waiter, which has to know when the holder's lease expires. Any other waiter that
+/// gives up notifies none.
 #[tokio::test]
 async fn who_leaves_the_line_tells_nobody_unless_it_was_the_first() {
     let server = RedisServer::start();
@@ -106,7 +106,7 @@ async fn who_leaves_the_line_tells_nobody_unless_it_was_the_first() {
     leaves_nothing(&server).await;
 }
 
-/// Every message that is sent: to whom, and what.
+/// Records every message that is sent: its channel and its content.
 async fn messages(server: &RedisServer) -> Monitor<(String, String)> {
     Monitor::start(server, |_, words| match words {
         ["PUBLISH", channel, word] => Some(((*channel).to_owned(), (*word).to_owned())),

@@ -1,4 +1,4 @@
-//! What a server does, seen from beside it.
+//! A record of the commands that a server runs, made through a connection of its own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::task::AbortHandle;
 
 use super::support::{RedisServer, Rights};
 
-/// Every command that scripts run on a server, from now on: what there is to note of it, in order.
+/// The notes about every command that scripts run on a server from the start of the monitor, in order.
 pub(crate) struct Monitor<T> {
     seen: Arc<Mutex<Vec<T>>>,
     reader: AbortHandle,
 }
 
 impl<T: Clone + Send + 'static> Monitor<T> {
-    /// `note` is given a command's words, and when it ran by the server's clock.
+    /// Starts the monitor. `note` is called with a command's words and the time at which it ran, by the server's clock.
     pub(crate) async fn start(
         server: &RedisServer,
         mut note: impl FnMut(Duration, &[&str]) -> Option<T> + Send + 'static,

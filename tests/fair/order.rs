@@ -1,4 +1,4 @@
-//! Waiters of five processes on a real server: first come, first served, whatever becomes of some of them. `tests/waiting/order.rs`
+//! Waiters of five processes on a real server: first come, first served, even if some of them give up or crash. `tests/waiting/order.rs`
 //! has a thousand of them under simulated time.
 
 use super::history::History;
@@ -46,7 +46,7 @@ async fn waiters_of_five_processes_keep_their_order_when_one_is_killed_and_one_i
     killed.kill();
     let is_victims = |owner: &String| owner.starts_with(&victim);
     eventually(PATIENCE, "the others have had their turn", async || {
-        // As if the lease of the killed holder had expired.
+        // This simulates that the lease of the killed holder has expired.
         if server.hgetall(NAME).keys().any(is_victims) {
             server.cmd(&["PEXPIRE", NAME, "1"]);
         }
@@ -69,7 +69,7 @@ async fn waiters_of_five_processes_keep_their_order_when_one_is_killed_and_one_i
     })
     .await;
     history.is_in_order();
-    // Of each waiter before the next one was granted the lock; the victim may have died between a grant and its entry.
+    // Each waiter writes its log entry before the lock is granted to the next one; the victim may have died between a grant and its entry.
     let log: Vec<String> = server.query(&["LRANGE", LOG, "0", "-1"]);
     let mut granted = history.granted();
     granted.retain(|owner| log.contains(owner));
@@ -79,7 +79,7 @@ async fn waiters_of_five_processes_keep_their_order_when_one_is_killed_and_one_i
     leaves_nothing(&server).await;
 }
 
-/// The one who is next has died, and nobody knows it.
+/// The next waiter has crashed, and no client knows it yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_in_line_that_was_killed_is_passed_over() {
     let server = RedisServer::start();
@@ -105,5 +105,5 @@ async fn a_first_in_line_that_was_killed_is_passed_over() {
 
 const PROCESSES: usize = 5;
 const EACH: usize = 20;
-/// The waiters of a process that do not give up.
+/// The number of waiters of a process that do not give up.
 const PATIENT: usize = EACH - EACH / 5;

@@ -1,6 +1,6 @@
-//! What a question costs after a key of the queue was evicted or deleted, and how soon the keys agree again.
+//! The cost of a request after a key of the queue was evicted or deleted, and how soon the keys agree again.
 //!
-//! Counts, not times: a question is one script, and the server counts the commands that it runs.
+//! The tests count rather than measure times: a request is one script, and the server counts the commands that it runs.
 
 use distlock::{Client, Fair, Guard};
 use tokio::task::{JoinHandle, JoinSet};
@@ -12,7 +12,7 @@ use super::{
     until_in_line,
 };
 
-/// Every waiter is notified after the loss, so that all of them ask: nothing is waited for.
+/// Every waiter is notified after the loss, so that all of them send a request, without waiting for their next poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_costs_no_more_with_many_waiters_whichever_key_was_lost() {
     let server = RedisServer::start();
@@ -61,15 +61,15 @@ async fn a_question_costs_no_more_with_many_waiters_whichever_key_was_lost() {
     leaves_nothing(&server).await;
 }
 
-/// A waiter at the head repairs what belongs to no waiter, a part with each question.
+/// A waiter at the head repairs entries that belong to no waiter, a part with each request.
 #[tokio::test]
 async fn every_question_repairs_a_bounded_part_until_the_keys_agree() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let held = take(&client).await;
     let (waiting, owner) = wait(&server, &client).await;
-    // A question looks at a part of the queue that the clock chooses, and sees a duplicate only if both entries are in it or it begins
-    // with one: the bound of the page is for entries that belong to no waiter.
+    // A request examines a part of the queue that the clock chooses, and sees a duplicate only if both entries are in it or it begins with
+    // one: the documented bound is for entries that belong to no waiter.
     for (damage, script, bound) in [
         ("entries without a score", ENTRIES, 100),
         ("scores without an entry", SCORES, 100),
@@ -104,7 +104,7 @@ async fn every_question_repairs_a_bounded_part_until_the_keys_agree() {
     leaves_nothing(&server).await;
 }
 
-/// The release removes a part of them, and whoever is there goes on at once.
+/// The release removes a part of them, and a live waiter proceeds at once.
 #[tokio::test]
 async fn a_thousand_crashed_waiters_are_removed_by_bounded_calls() {
     let server = RedisServer::start();
@@ -125,7 +125,7 @@ async fn a_thousand_crashed_waiters_are_removed_by_bounded_calls() {
     leaves_nothing(&server).await;
 }
 
-/// One waiter that is subscribed.
+/// Starts one waiter and waits until it is subscribed.
 async fn wait(server: &RedisServer, client: &Client) -> (Waiting, String) {
     let waiting = tokio::spawn(client.fair_lock(NAME).acquire());
     until_in_line(server, 1).await;
@@ -136,7 +136,7 @@ async fn wait(server: &RedisServer, client: &Client) -> (Waiting, String) {
     (waiting, line(server).remove(0))
 }
 
-/// Notifies a waiter, and waits until it has asked.
+/// Notifies a waiter, and waits until it has sent a request.
 async fn ask(server: &RedisServer, owner: &str) {
     let asked = Spent::now(server).questions;
     server.cmd(&["PUBLISH", &format!("{CHANNEL}:{owner}"), "2"]);
@@ -152,19 +152,19 @@ async fn granted(waiting: Waiting) -> Guard<Fair> {
     granted.expect("the server answers")
 }
 
-/// Whether this many waiters have one entry, one score and one mark each.
+/// Returns whether this many waiters have one entry, one score and one mark each.
 fn agree(server: &RedisServer, waiters: usize) -> bool {
     let sizes: Vec<usize> = server.query(&["EVAL", SIZES, "3", QUEUE, TIMEOUT, ALIVE]);
     sizes == [waiters; 4]
 }
 
-/// Whether every entry has a score, every score an entry, and every mark both.
+/// Returns whether every entry has a score, every score an entry, and every mark both.
 fn is_repaired(server: &RedisServer) -> bool {
     let sizes: Vec<usize> = server.query(&["EVAL", SIZES, "3", QUEUE, TIMEOUT, ALIVE]);
     sizes[0] == sizes[1] && sizes[1] == sizes[2] && sizes[3] == 1
 }
 
-/// What scripts have cost since the server started.
+/// The cost of scripts since the server started.
 struct Spent {
     questions: u64,
     commands: u64,
@@ -175,7 +175,7 @@ impl Spent {
         let mut stats = stats(server);
         let questions = stats.remove("evalsha").unwrap_or_default();
         let commands = stats.into_iter().filter(|(command, _)| {
-            // Those of the test itself and of connections.
+            // These are the commands of the test itself and of connections.
             !["info", "publish", "eval", "subscribe", "unsubscribe"].contains(&&**command)
         });
         Self {
@@ -195,7 +195,7 @@ impl Spent {
 type Waiting = JoinHandle<Result<Guard<Fair>, distlock::Error>>;
 
 const CROWD: usize = 400;
-/// Of one question, while keys disagree.
+/// The maximum number of commands of one request, while keys disagree.
 const MOST: u64 = 700;
 const MOST_ON_AVERAGE: u64 = 250;
 const NOTIFY_ALL: &str = "
@@ -204,7 +204,7 @@ for _, channel in ipairs(channels) do
   redis.call('PUBLISH', channel, '2')
 end
 return #channels";
-/// How many entries, different entries, scores and marks there are.
+/// Counts the entries, the different entries, the scores and the marks.
 const SIZES: &str = "
 local owners, different = redis.call('LRANGE', KEYS[1], 0, -1), 0
 local seen = {}
@@ -225,14 +225,14 @@ const MARKS: &str = "
 for number = 1, 1000 do
   redis.call('ZADD', KEYS[3], number, '71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:' .. number)
 end";
-/// As Redisson's own waiters leave it that queue again after their scores were lost.
+/// The state of the queue after Redisson's waiters have queued again because their scores were lost.
 const DUPLICATES: &str = "
 for number = 1, 120 do
   local owner = '71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:' .. number % 60
   redis.call('RPUSH', KEYS[1], owner)
   redis.call('ZADD', KEYS[2], 99999999999999, owner)
 end";
-/// Before the one waiter that is there.
+/// Adds crashed waiters in front of the one live waiter.
 const CRASHED: &str = "
 for number = 1, 1000 do
   local owner = '71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:' .. number
@@ -242,7 +242,7 @@ for number = 1, 1000 do
 end
 redis.call('LREM', KEYS[1], 0, ARGV[1])
 redis.call('RPUSH', KEYS[1], ARGV[1])";
-/// Leaves the waiters of ours.
+/// Removes all but the waiters of this library.
 const REMOVE_JAVA: &str = "
 local list = redis.call('TYPE', KEYS[1]).ok == 'list'
 for number = 0, 1000 do

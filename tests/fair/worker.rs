@@ -1,4 +1,4 @@
-//! A process whose tasks stand in line, each for one turn.
+//! A worker process whose tasks queue for the lock, each for one hold.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,12 +11,12 @@ use super::support::patient_connection;
 use super::support::process::{orders, runtime, say, url};
 use super::{NAME, connect};
 
-/// Stands in line with the number of tasks that it is told, and with more each time it is told again.
+/// Starts the given number of waiting tasks, and more each time the order is repeated.
 pub(crate) const STAND: &str = "stand in line";
-/// Then it waits for their turns.
+/// Then it waits until each of them has held the lock.
 pub(crate) const ENOUGH: &str = "enough";
 
-/// Then the last fifth of them gives up.
+/// Then the last fifth of the tasks gives up.
 pub(crate) const GIVE_UP: &str = "give up";
 
 pub(crate) fn run(role: &str) {
@@ -45,7 +45,7 @@ pub(crate) fn run(role: &str) {
     });
 }
 
-/// What the owners of a client have before the colon.
+/// Returns the client id, the part of its owner ids before the colon.
 async fn id_of(client: &Client) -> String {
     let lock = client.lock(&*format!("process {}", std::process::id()));
     let guard = lock.acquire().await.expect("the store answers");
@@ -62,7 +62,7 @@ async fn turn(client: Client, log: Log) {
     guard.release().await.expect("it is ours");
 }
 
-/// Where everybody who has the lock says so.
+/// The log in which every holder records its grant.
 #[derive(Clone)]
 enum Log {
     File(String),

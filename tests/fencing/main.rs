@@ -1,5 +1,5 @@
-//! A holder that is stopped inside its critical section and goes on after the lock was lost: what it writes to refuses it
-//! if it goes by tokens, and loses an update if it does not.
+//! A holder that is stopped inside its critical section and goes on after the lock was lost: the store refuses its write if it checks
+//! tokens, and loses an update if it does not.
 //!
 //! The statements are those of `docs/fencing.md`. The holders are processes of their own, which begin at [`worker`].
 
@@ -21,13 +21,14 @@ use self::support::process::{self, Process, orders, say, url};
 
 static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
-/// Short: the other waits for its end. And not so short that a busy machine costs it before the process is stopped.
+/// Short, since the other holder waits for its end, but long enough that a busy machine does not lose the lock before the process is
+/// stopped.
 const LEASE: Duration = Duration::from_secs(4);
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any wait on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that it is not counted
-/// as a test that passed.
+/// The entry of the processes that the tests start. It tests nothing by itself and is ignored, so that it is not counted as a test that
+/// passed.
 #[test]
 #[ignore = "no test: the processes that the tests start begin here"]
 fn worker() {
@@ -69,7 +70,8 @@ fn a_redis_that_does_not_loses_an_update() {
     assert_eq!(two_sales(&place), ["sold", "sold", "9"], "of ten");
 }
 
-/// One is stopped after it has read, another sells meanwhile: what each says of its sale, and what is left.
+/// Runs two sales, of which the first is stopped after it has read while the other completes. Returns what each reports of its sale, and
+/// what is left.
 fn two_sales(place: &str) -> [String; 3] {
     Stock::at(place).fill(10);
     let mut late = Process::start(place, &SERVER.url());
@@ -85,7 +87,7 @@ fn two_sales(place: &str) -> [String; 3] {
     [first, second, Stock::at(place).left().to_string()]
 }
 
-/// Takes the lock, reads how much there is, and writes one less when it is told to: it has looked at its guard before.
+/// Acquires the lock, reads the amount, and writes one less when it is told to. It has checked its guard before it is stopped.
 fn sell(stock: &Stock) {
     let orders = orders();
     let builder = distlock::Client::builder(&url());
@@ -101,6 +103,6 @@ fn sell(stock: &Stock) {
     orders.recv().expect("the test says when");
     let sold = stock.write(token, amount - 1);
     say(if sold { "sold" } else { "refused" });
-    // Until the test ends us.
+    // The process runs until the test ends it.
     while orders.recv().is_ok() {}
 }

@@ -1,17 +1,17 @@
-//! What the lock protects: ten apples, in a database or in Redis, by the statements of `docs/fencing.md` or without them.
+//! The data that the lock protects: ten apples, in a database or in Redis, by the statements of `docs/fencing.md` or without them.
 
 use std::collections::BTreeMap;
 
 use distlock::FencingToken;
 
-/// Where they are.
+/// The apples and the store that contains them.
 pub(crate) struct Stock {
     manner: Manner,
     store: Store,
     name: String,
 }
 
-/// How it is written to.
+/// The way in which the store is written to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Manner {
     /// Each row has a token.
@@ -27,7 +27,7 @@ enum Store {
 }
 
 impl Stock {
-    /// `fenced`, `in-transactions` or `unfenced`; `sql` or `redis`; a file or an address.
+    /// Parses `fenced`, `in-transactions` or `unfenced`; `sql` or `redis`; a file or an address.
     pub(crate) fn at(place: &str) -> Self {
         let words: Vec<&str> = place.splitn(3, ' ').collect();
         let [manner, store, address] = words[..] else {
@@ -51,7 +51,7 @@ impl Stock {
         }
     }
 
-    /// The name of the lock that protects it.
+    /// Returns the name of the lock that protects the apples.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -74,7 +74,7 @@ impl Stock {
         }
     }
 
-    /// How many there are, for the holder with this token.
+    /// Returns the number of apples, read by the holder with this token.
     pub(crate) fn read(&self, token: FencingToken) -> i64 {
         match &self.store {
             _ if self.manner == Manner::Unfenced => self.left(),
@@ -95,7 +95,7 @@ impl Stock {
         }
     }
 
-    /// Writes how many are left; says whether it was written.
+    /// Writes the number of apples that are left; returns whether it was written.
     pub(crate) fn write(&self, token: FencingToken, amount: i64) -> bool {
         match &self.store {
             Store::Sql(db) => {
@@ -124,7 +124,7 @@ impl Stock {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of apples that are left.
     pub(crate) fn left(&self) -> i64 {
         match &self.store {
             Store::Sql(db) => {
@@ -160,7 +160,7 @@ impl Stock {
     }
 }
 
-/// What is done in a transaction of the holder with this token; nothing if it comes too late.
+/// Runs a transaction of the holder with this token; does nothing if the token is too old.
 fn transaction<T>(
     db: &rusqlite::Connection,
     token: FencingToken,
@@ -179,7 +179,7 @@ fn transaction<T>(
     Some(done)
 }
 
-/// The pieces of code in the page on fencing that are in this language.
+/// Returns the code blocks of this language in the page on fencing.
 fn block(language: &str) -> Vec<String> {
     let page = include_str!("../../docs/fencing.md");
     let opening = format!("```{language}\n");

@@ -9,17 +9,17 @@ mod side;
 
 /// One key of the corpus.
 pub(crate) struct Shape {
-    /// Whose it is, or what is in it.
+    /// The program that the key belongs to, or a description of its content.
     pub(crate) what: &'static str,
     pub(crate) key: &'static str,
-    /// As `redis-cli` reads them.
+    /// The commands in the syntax of `redis-cli`.
     commands: &'static [&'static str],
 }
 
-/// The shape that has the format of permits. Beside a number it is taken for permits: nobody can tell.
+/// The key that has the format of permits. Beside a number it is taken for permits: the two cannot be distinguished.
 pub(crate) const LIKE_PERMITS: &str = "{traces}:timeout";
 
-/// All of them.
+/// Returns all keys of the corpus.
 pub(crate) fn shapes() -> impl Iterator<Item = &'static Shape> {
     [
         queues::SHAPES,
@@ -42,7 +42,7 @@ impl Shape {
         })
     }
 
-    /// The names of the locks that have this key: the key itself, and the lock that keeps it beside its own.
+    /// Returns the names of the locks that have this key: the key itself, and the lock that keeps it beside its own.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         let beside = SIDE_KEYS.iter().find_map(|prefix| {
             let name = self.key.strip_prefix(prefix)?;
@@ -61,7 +61,7 @@ impl Shape {
     }
 }
 
-/// The words of a command: between spaces, in single quotes as they are, in double quotes with `\xff` and `\"`.
+/// Returns the words of a command: between spaces, in single quotes as they are, in double quotes with `\xff` and `\"`.
 fn words(text: &str) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut rest = text.chars().peekable();
@@ -97,7 +97,7 @@ fn words(text: &str) -> Vec<Vec<u8>> {
     words
 }
 
-/// What the keys begin with that a lock keeps beside its own.
+/// The prefixes of the keys that a lock keeps beside its own.
 const SIDE_KEYS: [&str; 8] = [
     "redisson_lock_queue:",
     "redisson_lock_timeout:",

@@ -1,7 +1,7 @@
-//! A public operation that the corpus does not know fails here: the sources are read for public types and their methods.
+//! The check that the corpus tests cover every public operation: the sources are read for public types and their methods.
 //!
-//! The blocking face is not asked: each of its operations runs the asynchronous one of the same name, and one that has no such
-//! twin fails here too. Neither is the command, which is made of both.
+//! The blocking face is not tested: each of its operations runs the asynchronous one of the same name, and one without such a twin fails
+//! here too. Nor is the command, which uses both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::operations::Kind;
 use super::{held, operations, renewed, whole};
 
-/// Methods that reach no store, or none that has anything in it.
+/// Methods that reach no store, or none that has any content.
 const ELSEWHERE: &[(&str, &[&str])] = &[
     (
         "opens or closes a connection; every test of this program does",
@@ -74,7 +74,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What acts on a store. A method of any other type is looked at if it is asynchronous.
+/// Types that act on a store. A method of any other type is considered if it is asynchronous.
 const ACTORS: [&str; 13] = [
     "Admin",
     "Client",
@@ -91,8 +91,8 @@ const ACTORS: [&str; 13] = [
     "Watch",
 ];
 
-/// Types that ask nothing of a store: values, marks of kinds, and views of what a guard knows. Their asynchronous methods
-/// are looked at all the same.
+/// Types that send no request to a store: values, markers of kinds, and views of a guard's state. Their asynchronous methods are considered
+/// all the same.
 const WITHOUT_OPERATIONS: &[&str] = &[
     "Backoff",
     "Change",
@@ -151,7 +151,7 @@ const LOCKS: [Kind; 7] = [
     Kind::Write,
     Kind::Semaphore,
 ];
-/// The kinds that a quorum takes; it refuses the others before it asks.
+/// The kinds that a quorum accepts; it refuses the others before it sends a request.
 const OF_QUORUMS: [Kind; 2] = [Kind::Plain, Kind::Simple];
 
 #[test]
@@ -206,7 +206,7 @@ fn every_operation_of_a_lock_is_asked_of_every_kind() {
     assert!(counted >= 12, "only {counted} operations");
 }
 
-/// So that nobody adds a type, and its operations with it, that this file does not see.
+/// A new type with operations must not go unnoticed by this file.
 #[test]
 fn every_public_type_has_operations_or_is_said_to_have_none() {
     let exported = exported();
@@ -223,7 +223,7 @@ fn every_blocking_operation_has_an_asynchronous_twin() {
     let public = public_methods();
     let blocking = sources().filter(|path| is_blocking(path));
     let blocking = blocking.flat_map(|path| methods_in(&text_of(&path)));
-    // Each operation that asks a store can fail.
+    // Each operation that sends a request to a store can fail.
     let asks: Vec<String> = blocking
         .filter(|method| method.signature.contains("-> Result<"))
         .map(|method| method.path())
@@ -236,7 +236,7 @@ fn every_blocking_operation_has_an_asynchronous_twin() {
     }
 }
 
-/// The public methods of the library as `Type::method`, those of its blocking face aside.
+/// Returns the public methods of the library as `Type::method`, except those of its blocking face.
 fn public_methods() -> BTreeSet<String> {
     let exported = exported();
     let open = sources().filter(|path| !is_blocking(path));
@@ -246,7 +246,7 @@ fn public_methods() -> BTreeSet<String> {
     asks.map(|method| method.path()).collect()
 }
 
-/// The types that the library exports, as `lib.rs` lists them.
+/// Returns the types that the library exports, as `lib.rs` lists them.
 fn exported() -> BTreeSet<String> {
     let library = text_of(&source_folder().join("lib.rs"));
     exports_in(&library)
@@ -267,7 +267,7 @@ fn source_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// The files of the library, those in its folders too.
+/// Returns the files of the library, including those in its folders.
 fn sources() -> impl Iterator<Item = PathBuf> {
     let mut folders = vec![source_folder()];
     let mut files = Vec::new();
@@ -311,8 +311,7 @@ impl Method {
     }
 }
 
-/// Goes by the layout that `cargo fmt` gives to a file: what implements a type begins a line, and so does a method behind four
-/// spaces.
+/// Parses by the layout that `cargo fmt` gives to a file: an `impl` is at the beginning of a line, and a method is behind four spaces.
 fn methods_in(text: &str) -> Vec<Method> {
     let mut of = None;
     let mut methods = Vec::new();
@@ -341,7 +340,7 @@ fn methods_in(text: &str) -> Vec<Method> {
     methods
 }
 
-/// `Guard` of `impl<K> Guard<K> {`.
+/// Returns `Guard` for `impl<K> Guard<K> {`.
 fn implemented(line: &str) -> String {
     let mut line = line.trim_start_matches("impl");
     if line.starts_with('<') {

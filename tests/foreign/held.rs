@@ -9,7 +9,7 @@ use super::corpus::{LIKE_PERMITS, Shape, shapes};
 use super::outcome::{Outcome, returned};
 use super::stage::Stage;
 
-/// What this file asks of guards.
+/// The operations of guards that this file tests.
 pub(crate) const COVERS: &[&str] = &[
     "Guard::release",
     "Guard::extend",
@@ -87,7 +87,7 @@ impl Play {
         format!("held:{}", self.number)
     }
 
-    /// What a guard does to a lock of any kind.
+    /// Plays the operations of a guard on a lock of any kind.
     async fn lock<K: 'static>(
         &mut self,
         shape: &Shape,
@@ -112,7 +112,7 @@ impl Play {
         .await;
     }
 
-    /// What an owner can do who holds a lock twice.
+    /// Plays the operations of an owner that holds a lock twice.
     async fn twice(&mut self, shape: &Shape, client: &Client) {
         let (name, owner) = (self.name(), client.new_owner());
         let lock = client.lock(&*name).with_owner(&owner);
@@ -127,7 +127,7 @@ impl Play {
         .await;
     }
 
-    /// What readers and writers can do.
+    /// Plays the operations of readers and writers.
     async fn sides(&mut self, shape: &Shape, client: &Client) {
         let (read, write) = (
             |name: &str| client.rw_lock(name).read(),
@@ -157,7 +157,8 @@ impl Play {
         .await;
     }
 
-    /// Permits have two keys, and either may be replaced. That of their number may be another number.
+    /// Plays the operations of permits. They have two keys, and either may be replaced. The key of the number may be replaced by another
+    /// number.
     async fn permits(&mut self, shape: &Shape, client: &Client) {
         if !self.stage.is_integer(shape.key) {
             let permits = |name: &str| client.semaphore(name).with_permits(5).permits(2);
@@ -188,7 +189,7 @@ impl Play {
         }
     }
 
-    /// The operations of a guard of several locks, one of which is of this kind.
+    /// Plays the operations of a guard of several locks, one of which is of this kind.
     async fn several<K: 'static>(
         &mut self,
         shape: &Shape,
@@ -213,7 +214,7 @@ impl Play {
         }
     }
 
-    /// The operations of a guard that two other servers have granted, too.
+    /// Plays the operations of a guard that two other servers have granted, too.
     async fn quorum<K: 'static>(
         &mut self,
         shape: &Shape,
@@ -223,7 +224,7 @@ impl Play {
         for extends in [false, true] {
             let name = self.name();
             let members = clients.map(|client| Member::from(lock(client, &name)));
-            // A server that has just started has no vote for so long.
+            // A server that has just started has no vote for this long.
             let lock = QuorumLock::new(members).with_lease(Lease::Fixed(SHORT));
             let lock = lock.with_longest_lease(2 * SHORT);
             let guard = lock.acquire().await.expect("two others grant it");
@@ -239,7 +240,7 @@ impl Play {
         }
     }
 
-    /// Has a key of the corpus under another name while somebody does something.
+    /// Puts a key of the corpus under another name during an operation.
     async fn with(
         &mut self,
         shape: &Shape,
@@ -263,7 +264,7 @@ impl Play {
     }
 }
 
-/// A quorum holds its lock on the other servers.
+/// Returns the outcome for a quorum, which holds its lock on the other servers.
 fn quietly(result: Result<(), Error>) -> Outcome {
     match result {
         Ok(()) => Outcome::Nothing,
@@ -271,7 +272,7 @@ fn quietly(result: Result<(), Error>) -> Outcome {
     }
 }
 
-/// The one that must not be, if there is one.
+/// Returns the outcome that must not occur, if there is one.
 fn worst<const N: usize>(outcomes: [Outcome; N]) -> Outcome {
     let is_well = |outcome: &Outcome| matches!(outcome, Outcome::Refused | Outcome::Nothing);
     let mut outcomes = outcomes.into_iter();

@@ -1,14 +1,14 @@
-//! Data of other programs stays byte for byte as it is, whatever is asked of a lock of the same name.
+//! Data of other programs stays byte for byte as it is, whatever operation is applied to a lock of the same name.
 //!
-//! The corpus has keys as real programs write them, and each of them is the name of a lock, or a key that a lock would keep
-//! beside its own. Every public operation of every kind is asked of each of these names. Afterwards each key of the corpus is as
-//! it was (`DUMP`, type, expiry), the operation has refused the name or found nothing, and the server has done little for it.
+//! The corpus has keys as real programs write them, and each of them is the name of a lock, or a key that a lock would keep beside its own.
+//! Every public operation of every kind is applied to each of these names. Afterwards each key of the corpus is as it was (`DUMP`, type,
+//! expiry), the operation has refused the name or found nothing, and the server has done little for it.
 //!
-//! Exempt, since nobody can tell them from what distlock and Redisson write:
+//! Exempt, since these keys cannot be distinguished from what distlock and Redisson write:
 //!
 //! - a string that is an integer, for the operations that change a number: permits, counting semaphores, latches;
-//! - a string that is an owner (`uuid:number`, as BullMQ's job locks are), for an operator who breaks it or releases that
-//!   owner: it is a simple lock;
+//! - a string that is an owner (`uuid:number`, as BullMQ's job locks are), for an operator who force-unlocks it or releases that owner: it
+//!   is a simple lock;
 //! - a sorted set in the format of permits, where it replaces the permits of a semaphore that has its number.
 
 #![cfg(feature = "redis")]
@@ -30,5 +30,5 @@ mod whole;
 
 use std::time::Duration;
 
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any wait on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);

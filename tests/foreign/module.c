@@ -15,7 +15,7 @@ typedef struct File File;
 typedef struct Key Key;
 typedef struct Type Type;
 
-/* Version 3 of it, that of Redis 6.2: the first in which a key can be copied. */
+/* Version 3 of these methods, that of Redis 6.2: the first in which a key can be copied. */
 typedef struct {
     uint64_t version;
     void *(*load)(File *, int);

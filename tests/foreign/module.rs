@@ -5,13 +5,13 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A module in a folder of its own, gone when this is.
+/// A module in a folder of its own, which is removed when this is dropped.
 pub(crate) struct Module {
     folder: TempDir,
 }
 
 impl Module {
-    /// Compiles it. Wherever Rust links a program there is a C compiler, since Rust has it link.
+    /// Compiles the module. A machine on which Rust links a program has a C compiler, since Rust uses it as the linker.
     pub(crate) fn compile() -> Self {
         let folder = TempDir::with_prefix("distlock-module-").expect("the temp folder is writable");
         let module = Self { folder };

@@ -1,4 +1,4 @@
-//! Every operation, asked of every name in the corpus.
+//! Every operation, applied to every name in the corpus.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ async fn ask_everything(parameters: &str) {
     stage.end();
 }
 
-/// All operations of one kind.
+/// Applies all operations of one kind.
 async fn ask(stage: &mut Stage, key: &str, case: &mut Case, group: &[Operation]) {
     let kind = group[0].kind;
     let rules = Rules::of(stage, &case.name, kind, case.has_scripts);
@@ -61,7 +61,7 @@ async fn ask(stage: &mut Stage, key: &str, case: &mut Case, group: &[Operation])
     let before = stage.reading();
     let mut refused = true;
     for operation in group {
-        // An operation that waits would do so for long where others were not refused, which has been said then.
+        // An operation that waits would do so for long if the others were not refused, and that is reported already.
         let waits = matches!(operation.effect, Effect::Waits | Effect::WaitsInVain);
         let returns = refused || rules.is_free || rules.is_busy();
         if !rules.asks(operation) || (waits && !returns) {
@@ -80,7 +80,7 @@ async fn ask(stage: &mut Stage, key: &str, case: &mut Case, group: &[Operation])
     stage.sweep(&what, refused && !rules.is_free);
 }
 
-/// What may come of the operations on a name.
+/// The permitted outcomes of the operations on a name.
 struct Rules {
     kind: Kind,
     /// No key of the corpus has the name; one has a name that a lock keeps beside its own.
@@ -88,8 +88,8 @@ struct Rules {
     is_string: bool,
     is_integer: bool,
     is_owner: bool,
-    /// Without scripts the names of a hash's fields are read, and not their values, which may be of any size: a hash all of whose
-    /// fields are owners is somebody's lock.
+    /// Without scripts the names of a hash's fields are read, and not their values, which may be of any size: a hash all of whose fields
+    /// are owners counts as a held lock.
     is_waited_for: bool,
 }
 
@@ -99,7 +99,7 @@ impl Rules {
             true => format!("{name}:timeout"),
             false => format!("{{{name}}}:timeout"),
         };
-        // Permits that are out are in a key of their own, which tells whether the number is a semaphore's.
+        // The permits in use are in a key of their own, which shows whether the number belongs to a semaphore.
         let is_semaphores = kind != Kind::Semaphore || !stage.has(&out);
         Self {
             kind,
@@ -115,7 +115,7 @@ impl Rules {
         matches!(self.kind, Kind::Semaphore | Kind::Counting | Kind::Latch)
     }
 
-    /// Whether it may be another library's lock, or a count that others wait for: then it is theirs.
+    /// Returns whether the key may be another library's lock, or a count that other clients wait for: then it is busy.
     fn is_busy(&self) -> bool {
         match self.kind {
             Kind::Simple | Kind::Quorum => self.is_string,
@@ -125,8 +125,8 @@ impl Rules {
         }
     }
 
-    /// Whether an operation is asked for: it is not if it may change what is there, nobody being able to tell, or if it waits
-    /// for as long as that is there.
+    /// Returns whether an operation is applied. It is not if it may change a key that cannot be distinguished from a lock's, or if it waits
+    /// for as long as that key exists.
     fn asks(&self, operation: &Operation) -> bool {
         match operation.effect {
             Effect::Reads => true,
@@ -141,7 +141,7 @@ impl Rules {
         let is_exempt = self.is_of_numbers() && self.is_integer;
         match outcome {
             Outcome::Refused => true,
-            // On a busy machine the server has not answered in so short a time.
+            // On a busy machine the server has not replied in so short a time.
             Outcome::Late => self.is_busy() && operation.effect == Effect::WaitsInVain,
             Outcome::Nothing => {
                 self.is_free || self.is_busy() || is_exempt || self.kind == Kind::Admin
@@ -161,9 +161,9 @@ async fn memory() -> Client {
     client.expect("it is in memory")
 }
 
-/// How long an operation waits for what is not released.
+/// The wait limit of an operation on a lock that is not released.
 const SHORT: Duration = Duration::from_millis(20);
-/// Where the address turns scripts off, locks of these kinds cannot be had.
+/// Kinds of locks that are not available if the url turns scripts off.
 const NEED_SCRIPTS: [Kind; 6] = [
     Kind::Fair,
     Kind::Read,
@@ -172,7 +172,7 @@ const NEED_SCRIPTS: [Kind; 6] = [
     Kind::Counting,
     Kind::Latch,
 ];
-/// Hashes whose fields are owners, and their values no counts.
+/// Hashes whose fields are owners, and whose values are not counts.
 const COUNTLESS: [&str; 7] = [
     "presence:9",
     "presence:10",

@@ -1,4 +1,4 @@
-//! Every public operation that is asked of a name: one table, which `coverage.rs` compares with the sources.
+//! Every public operation that is applied to a name: one table, which `coverage.rs` compares with the sources.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use super::outcome::{Outcome, of_acquire};
 
 /// One operation of one kind of lock.
 pub(crate) struct Operation {
-    /// As `Type::method`.
+    /// The operation as `Type::method`.
     pub(crate) covers: &'static str,
     pub(crate) kind: Kind,
-    /// The lock that is asked for: of a quorum, and of several together, its member's kind.
+    /// The kind of the lock under the name: for a quorum, and for several locks together, the member's kind.
     pub(crate) member: Kind,
     pub(crate) effect: Effect,
     run: Run,
 }
 
-/// What is asked, of which store, under which name.
+/// The arguments of an operation: its store and its name.
 pub(crate) struct Case {
     pub(crate) client: Client,
     /// Two stores of their own, for a quorum.
     pub(crate) peers: [Client; 2],
     pub(crate) name: String,
-    /// How long an operation with a time-out waits.
+    /// The wait limit of an operation with a timeout.
     pub(crate) wait: Duration,
     pub(crate) has_scripts: bool,
 }
@@ -42,21 +42,21 @@ pub(crate) enum Kind {
     Counting,
     Latch,
     Quorum,
-    /// Asked of a name, whatever is there.
+    /// The operation is applied to a name, whatever is there.
     Admin,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Effect {
-    /// Takes or releases a lock if it can, and returns at once.
+    /// The operation acquires or releases a lock if it can, and returns at once.
     Tries,
-    /// The same, but waits for as long as somebody else has the lock.
+    /// The same, but the operation waits for as long as another client has the lock.
     Waits,
-    /// The same, with a time-out.
+    /// The same, with a timeout.
     WaitsInVain,
-    /// Changes a number.
+    /// The operation changes a number.
     Counts,
-    /// Reads.
+    /// The operation reads.
     Reads,
 }
 
@@ -69,7 +69,7 @@ impl Operation {
     }
 }
 
-/// The table.
+/// Returns the table.
 pub(crate) fn all() -> Vec<Operation> {
     let mut table = Table {
         kind: Kind::Plain,
@@ -95,7 +95,7 @@ pub(crate) fn all() -> Vec<Operation> {
 }
 
 struct Table {
-    /// Whose operations are added.
+    /// The kind whose operations are added.
     kind: Kind,
     member: Kind,
     operations: Vec<Operation>,
@@ -149,7 +149,7 @@ impl Table {
         self.several(lock);
     }
 
-    /// Together with another one, which is free.
+    /// Adds the operations of the lock together with another one, which is free.
     fn several<K: 'static>(&mut self, lock: fn(&Client, &str) -> Lock<K>) {
         let of = move |case: &Case| MultiLock::new(pair(case, lock(&case.client, &case.name)));
         self.add("MultiLock::try_acquire", Tries, move |case| {
@@ -170,7 +170,7 @@ impl Table {
         });
     }
 
-    /// On this server and on two others, which grant it.
+    /// Adds the operations of the lock on this server and on two others, which grant it.
     fn quorum<K: 'static>(&mut self, member: Kind, lock: fn(&Client, &str) -> Lock<K>) {
         (self.kind, self.member) = (Kind::Quorum, member);
         let of = move |case: &Case| {
@@ -325,15 +325,15 @@ impl Table {
     }
 }
 
-/// A lock that is free, and one under the name.
+/// Returns a lock that is free, and the lock under the name.
 fn pair<K>(case: &Case, lock: Lock<K>) -> [Member; 2] {
     [case.client.lock(FREE).into(), lock.into()]
 }
 
 const LEASE: Duration = Duration::from_secs(1);
-/// The name of a lock that is nobody's.
+/// The name of a lock that is always free.
 pub(crate) const FREE: &str = "free";
-/// The owner that hashes of the corpus have among their fields, and one that they have not.
+/// An owner that hashes of the corpus have among their fields, and one that they do not have.
 const OWNERS: [&str; 2] = [
     "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1",
     "2f1e0d3c-0000-4000-8000-000000000000:7",

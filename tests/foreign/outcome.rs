@@ -1,4 +1,4 @@
-//! What became of an operation on a name that other data has.
+//! The outcome of an operation on a name that other data has.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use distlock::{Error, Guard, LockInfo, MultiGuard, PermitCount, QuorumGuard};
 pub(crate) enum Outcome {
     /// The name was refused: [`Error::WrongKind`].
     Refused,
-    /// Nothing of ours was found under the name, or the lock was no longer held.
+    /// Nothing of this library was found under the name, or the lock was no longer held.
     Nothing,
     /// Something was acquired, found or changed, and released again.
     Done,
-    /// The server has not answered in time.
+    /// The server has not replied in time.
     Late,
     /// This kind of lock needs scripts, which the client does without.
     NeedsScripts,
-    /// Anything else.
+    /// The operation returned anything else.
     Failed(String),
 }
 
@@ -82,7 +82,7 @@ impl From<Option<LockInfo>> for Outcome {
     }
 }
 
-/// What an acquire returned. A guard is released before anything is compared.
+/// Returns the outcome of an acquire. A guard is released before anything is compared.
 pub(crate) async fn of_acquire<G: Release>(got: Result<Option<G>, Error>) -> Outcome {
     match got {
         Ok(Some(guard)) => match guard.release_it().await {
@@ -94,7 +94,7 @@ pub(crate) async fn of_acquire<G: Release>(got: Result<Option<G>, Error>) -> Out
     }
 }
 
-/// A guard, of whatever.
+/// A guard of any type, which can be released.
 pub(crate) trait Release {
     fn release_it(self) -> impl Future<Output = Result<(), Error>> + Send;
 }

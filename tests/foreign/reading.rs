@@ -1,23 +1,23 @@
-//! What the server says of itself before and after an operation: how much it has done, and whether anything has changed.
+//! The server's counters before and after an operation: how much work it has done, and whether anything has changed.
 
 use redis::Connection;
 
-/// Counters of the server's.
+/// Counters of the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
-    /// Commands it has run, those of scripts included.
+    /// The commands that the server has run, including those of scripts.
     commands: u64,
-    /// How often anything was written.
+    /// The number of writes.
     writes: u64,
-    /// Bytes it has sent.
+    /// The bytes that the server has sent.
     sent: u64,
-    /// Bytes that scripts have in memory.
+    /// The bytes that scripts have in memory.
     in_scripts: u64,
-    /// The bytes of the reply that says so, which are sent afterwards.
+    /// The bytes of the reply with these counters, which are sent afterwards.
     own: u64,
 }
 
-/// What an operation made the server do.
+/// The work that an operation caused at the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) commands: u64,

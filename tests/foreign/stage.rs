@@ -1,4 +1,4 @@
-//! A server with the corpus on it, and what has gone wrong there.
+//! A server with the corpus on it, and the failures found there.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use super::support::RedisServer;
 pub(crate) struct Stage {
     pub(crate) server: RedisServer,
     pub(crate) connection: Connection,
-    /// What is to stay as it is.
+    /// The keys that must not change.
     corpus: BTreeMap<String, Kept>,
-    /// What is in its strings, if that is short.
+    /// The content of its strings, if that is short.
     texts: BTreeMap<String, String>,
-    /// The command that says when a key ends.
+    /// The command that reports when a key expires.
     ends: &'static str,
     /// The most bytes that a server may send for an operation.
     pub(crate) most_sent: u64,
@@ -30,9 +30,9 @@ pub(crate) struct Stage {
 pub(crate) struct Kept {
     dump: Vec<u8>,
     of_type: String,
-    /// In ms since 1970, less than zero for a key without an end.
+    /// The expiry in ms since 1970, less than zero for a key without one.
     ends: i64,
-    /// By how many ms that may be wrong.
+    /// The uncertainty of the expiry in ms.
     about: i64,
 }
 
@@ -50,7 +50,7 @@ impl Kept {
 impl Stage {
     pub(crate) fn start() -> Self {
         let module = Module::compile();
-        // A server that cannot load it does not start, and the test fails.
+        // A server that cannot load the module does not start, and the test fails.
         let server = RedisServer::start_with(&["--loadmodule", &module.path()]);
         let address = format!("unix:{}", server.socket_path().display());
         let client = redis::Client::open(address).expect("it is an address");
@@ -78,7 +78,7 @@ impl Stage {
                 done.unwrap_or_else(|error| panic!("{}: {error}", shape.what));
             }
             let kept = stage.kept(shape.key).expect("it was made");
-            // As a server has it after a restart. A hash that has just grown is rearranged by those who read it.
+            // The key is restored as after a restart of the server. A hash that has just grown is rearranged by reads.
             stage.put_back(shape.key, &kept);
             let kept = stage.kept(shape.key).expect("it was put back");
             if kept.of_type == "string" && kept.dump.len() < 100 {
@@ -125,7 +125,7 @@ impl Stage {
             .is_some_and(|kept| kept.dump.len() < LARGE)
     }
 
-    /// Whether a key is a string with an integer in it, as the server writes them.
+    /// Returns whether a key is a string with an integer in it, as the server writes them.
     pub(crate) fn is_integer(&self, key: &str) -> bool {
         self.texts.get(key).is_some_and(|text| {
             let number: Option<i64> = text.parse().ok();
@@ -133,7 +133,7 @@ impl Stage {
         })
     }
 
-    /// Whether a key is a string with an owner in it: a simple lock, whoever made it.
+    /// Returns whether a key is a string with an owner in it: a simple lock, whichever program made it.
     pub(crate) fn is_owner(&self, key: &str) -> bool {
         self.texts.get(key).is_some_and(|text| {
             let owner = text.split_once(':');
@@ -142,7 +142,7 @@ impl Stage {
         })
     }
 
-    /// What the server has done since then is little, and these keys of the corpus have not changed.
+    /// Checks that the server has done little since then, and that these keys of the corpus have not changed.
     pub(crate) fn judge(&mut self, what: &str, keys: &[&str], before: Reading) {
         let cost = before.until(self.reading());
         self.bounded(what, cost);
@@ -151,14 +151,14 @@ impl Stage {
         }
     }
 
-    /// What one operation may cost.
+    /// Checks that one operation has cost no more than it may.
     pub(crate) fn bounded(&mut self, what: &str, cost: Cost) {
         if cost.commands > 1_000 || cost.sent > self.most_sent || cost.in_scripts > 1 << 20 {
             self.fail(format!("{what}: {cost:?}"));
         }
     }
 
-    /// Compares these keys with what they were, those of them that are of the corpus.
+    /// Compares these keys, as far as they are of the corpus, with their original content.
     pub(crate) fn unchanged(&mut self, what: &str, keys: &[&str]) {
         let asked = keys
             .iter()
@@ -184,8 +184,7 @@ impl Stage {
         self.unchanged(what, &small);
     }
 
-    /// Removes what operations have left, which are keys of distlock's own. None of them is to stay for ever where the name was
-    /// refused.
+    /// Removes the keys that operations have left, which are distlock's own. None of them may lack an expiry if the name was refused.
     pub(crate) fn sweep(&mut self, what: &str, was_refused: bool) {
         let keys: Vec<String> = redis::cmd("KEYS")
             .arg("*")
@@ -206,7 +205,7 @@ impl Stage {
         }
     }
 
-    /// Has what is there under another name.
+    /// Renames a key.
     pub(crate) fn rename(&mut self, from: &str, to: &str) {
         let mut rename = redis::cmd("RENAME");
         let renamed: redis::RedisResult<()> = rename.arg(from).arg(to).query(&mut self.connection);
@@ -215,7 +214,7 @@ impl Stage {
         }
     }
 
-    /// Has another key of the same content, as the server has it then.
+    /// Copies a key to another name, and returns the copy as the server then has it.
     pub(crate) fn copy(&mut self, from: &str, to: &str) -> Kept {
         let mut copy = redis::cmd("COPY");
         copy.arg(from).arg(to).arg("REPLACE");
@@ -224,7 +223,7 @@ impl Stage {
         self.kept(to).expect("it was copied")
     }
 
-    /// Whether a key is what it was; if not, that is a failure.
+    /// Returns whether a key is unchanged; if it is not, that is a failure.
     pub(crate) fn is_still(&mut self, key: &str, was: &Kept, what: &str) -> bool {
         let now = self.kept(key);
         self.compare(key, was, now, what)
@@ -245,7 +244,7 @@ impl Stage {
         self.wrong.push(wrong);
     }
 
-    /// Compares everything, and panics if anything has gone wrong.
+    /// Compares everything, and panics if there was any failure.
     pub(crate) fn end(mut self) {
         for shape in shapes() {
             self.unchanged("in the end", &[shape.key]);
@@ -262,7 +261,7 @@ impl Stage {
         self.all_kept(&[key]).pop().expect("one was asked for")
     }
 
-    /// What these keys are, in one request.
+    /// Returns the content of these keys, in one request.
     fn all_kept(&mut self, keys: &[&str]) -> Vec<Option<Kept>> {
         let mut asked = redis::pipe();
         for key in keys {
@@ -283,7 +282,7 @@ impl Stage {
             let dump: Option<Vec<u8>> = redis::from_redis_value(read(dump)).expect("bytes");
             let of_type = redis::from_redis_value(read(of_type)).expect("text");
             let ends: i64 = redis::from_redis_value(read(ends)).expect("a number");
-            // Before 7.0 a server says only how much is left.
+            // Before 7.0 a server reports only how much time is left.
             let (ends, about) = match self.ends == "PTTL" && ends >= 0 {
                 true => (now + ends, 5_000),
                 false => (ends, 0),

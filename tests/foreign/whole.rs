@@ -7,7 +7,7 @@ use super::corpus::shapes;
 use super::stage::Stage;
 use super::support::eventually;
 
-/// What this file asks of a database.
+/// The operations on a database that this file tests.
 pub(crate) const COVERS: &[&str] = &[
     "Admin::examine",
     "Admin::examine_with_probe",
@@ -76,5 +76,5 @@ async fn read_everything(parameters: &str) {
     stage.end();
 }
 
-/// Long enough for several looks of a watch.
+/// Long enough for several polls of a watch.
 const QUIET: std::time::Duration = std::time::Duration::from_millis(700);

@@ -24,7 +24,7 @@ fn a_thousand_locks_are_renewed_in_few_calls_and_none_is_lost() {
         let before = scene.journal.calls().len();
         sleep(10 * PERIOD).await;
         let calls = scene.journal.calls().len() - before;
-        // A call is for a hundred at most.
+        // A call renews at most a hundred locks.
         let least = 10 * MANY / 100;
         assert!((least..2 * least).contains(&calls), "{calls} calls");
         for guard in &guards {
@@ -51,7 +51,7 @@ fn a_key_of_the_wrong_type_in_a_batch_costs_only_its_own_lock() {
     });
 }
 
-/// A key that this command makes takes the place of the lock's.
+/// Checks that a key that this command puts in place of the lock's costs only that lock.
 async fn costs_only_its_own_lock<F: Family>(command: &str) {
     let scene = Scene::new().await;
     let client = Player::<F>::new(scene.client.clone());
@@ -86,8 +86,8 @@ async fn costs_only_its_own_lock<F: Family>(command: &str) {
     assert_eq!(scene.server.query::<String>(&["TYPE", "b"]), kind);
 }
 
-/// One key that may not be touched spoils the call of them all. What is then sent for each must not wait for the one before,
-/// or a slow network costs them all their lease.
+/// One key with denied access fails the call for all of them. The requests that are then sent for each must not wait for one another, or a
+/// slow network costs all of them their leases.
 #[test]
 fn a_denied_key_in_a_batch_costs_only_its_own_lock_also_over_a_slow_network() {
     simulated(async || {
@@ -114,7 +114,7 @@ fn a_denied_key_in_a_batch_costs_only_its_own_lock_also_over_a_slow_network() {
         }
         let spoilt = client.lock("spoilt").acquire().await.unwrap();
         allow("~*fine-*");
-        // One after the other, these take longer than a lease.
+        // Sent one after the other, these requests take longer than a lease.
         let slow = Fault::DelayReply(Duration::from_millis(200));
         scene.proxy.rule(Match::any(), slow);
         let lost = timeout(PATIENCE, spoilt.lost()).await.expect("it is lost");
@@ -126,7 +126,7 @@ fn a_denied_key_in_a_batch_costs_only_its_own_lock_also_over_a_slow_network() {
     });
 }
 
-/// Without scripts each is renewed by itself, and those that were in time must not be taken for failed with the others.
+/// Without scripts each lock is renewed by itself, and renewals that were in time must not be counted as failed with the others.
 #[test]
 fn locks_without_scripts_are_kept_though_all_together_take_longer_than_a_call_may() {
     simulated(async || {
@@ -135,7 +135,7 @@ fn locks_without_scripts_are_kept_though_all_together_take_longer_than_a_call_ma
         for number in 0..6 {
             guards.push(scene.hold(&format!("some-{number}")).await);
         }
-        // Two round trips for each are more than a call may take, and far less than there is time for.
+        // Two round trips for each lock exceed the command time-out, and are far less than the time that is left.
         let slow = Fault::DelayReply(COMMAND / 8);
         scene.proxy.rule(Match::any(), slow);
         sleep(6 * LEASE).await;

@@ -27,7 +27,7 @@ fn what_is_released_dropped_forgotten_lost_closed_or_fixed_is_not_renewed() {
         scene.server.cmd(&["DEL", "lost"]);
         let reason = lost.lost().await.map(|lost| lost.reason);
         assert_eq!(reason, Some(LostReason::Removed));
-        // Between two renewals, so that none is under way.
+        // The release falls between two renewals, so that none is under way.
         sleep(PERIOD / 2).await;
         released.release().await.unwrap();
         drop(dropped);
@@ -54,12 +54,12 @@ fn what_is_released_dropped_forgotten_lost_closed_or_fixed_is_not_renewed() {
     });
 }
 
-/// The renewals of a hold in the time of a lease. They are sent on a grid, each a little early.
+/// The number of renewals of a hold in the time of a lease. They are sent on a grid, each a little early.
 const PER_LEASE: RangeInclusive<usize> = 3..=4;
 const FIXED: Lease = Lease::Fixed(Duration::from_secs(25));
 
-/// In Redisson the renewals of an outer hold end with an inner one that has a fixed lease, and of an inner one that is kept
-/// alive the renewals go on after its end.
+/// In Redisson the renewals of an outer hold end with an inner hold that has a fixed lease, and the renewals of an inner hold that is kept
+/// alive go on after its end.
 #[test]
 fn renewals_go_on_for_as_long_as_one_guard_of_an_owner_is_kept_alive() {
     simulated(async || {
@@ -98,7 +98,7 @@ fn renewals_go_on_for_as_long_as_one_guard_of_an_owner_is_kept_alive() {
     });
 }
 
-/// Redisson's timers multiply with every lock that is acquired while none is held.
+/// In Redisson timers multiply with every lock that is acquired while none is held.
 #[test]
 fn d30_locks_that_come_and_go_make_no_other_be_renewed_more_often() {
     simulated(async || {
@@ -113,7 +113,7 @@ fn d30_locks_that_come_and_go_make_no_other_be_renewed_more_often() {
     });
 }
 
-/// Redisson renews the first thread of a name alone, also when that has lost it.
+/// Redisson renews only the first thread of a name, even after that thread has lost the lock.
 #[test]
 fn d31_a_hold_that_follows_a_lost_one_is_renewed() {
     simulated(async || {

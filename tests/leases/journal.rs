@@ -1,4 +1,4 @@
-//! The renewals that a proxy has seen: of which holds, and when.
+//! The renewals that a proxy has seen: their holds, and their times.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use crate::support::{ChaosProxy, Fault, Match};
 
-/// The renewals that arrive at a proxy from the moment this is made.
+/// The renewals that arrive at a proxy from the moment this journal is made.
 #[derive(Clone, Default)]
 pub(crate) struct Journal(Arc<Mutex<Vec<Renewal>>>);
 
-/// One call, for one lock or many.
+/// One renewal call, for one lock or many.
 #[derive(Clone)]
 pub(crate) struct Renewal {
     at: Instant,
@@ -25,7 +25,7 @@ impl Journal {
         let look = Match::words(move |words| {
             let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
             calls.extend(read(words));
-            // The fault beside it never happens.
+            // The rule never matches, so its fault never happens.
             false
         });
         proxy.rule(look, Fault::CutBefore);
@@ -37,7 +37,7 @@ impl Journal {
         calls.clone()
     }
 
-    /// When this owner's renewals arrived.
+    /// Returns the times at which this owner's renewals arrived.
     pub(crate) fn times(&self, owner: &str) -> Vec<Instant> {
         let calls = self.calls().into_iter();
         let calls = calls.filter(|call| call.owners.iter().any(|found| found == owner));
@@ -54,7 +54,7 @@ pub(crate) fn renewals() -> Match {
     Match::words(|words| read(words).is_some())
 }
 
-/// Takes a renewal apart: `EVALSHA hash n key… (owner lease)…`.
+/// Parses a renewal: `EVALSHA hash n key… (owner lease)…`.
 fn read(words: &[Vec<u8>]) -> Option<Renewal> {
     let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
     let [_, script, count, rest @ ..] = words else {
@@ -72,7 +72,7 @@ fn read(words: &[Vec<u8>]) -> Option<Renewal> {
     })
 }
 
-/// Of the plain lock and of the simple one.
+/// The renewal scripts of the plain lock and of the simple one.
 const RENEW: [&str; 2] = [
     include_str!("../../src/engine/redis/lua/mutex/renew.lua"),
     include_str!("../../src/engine/redis/lua/simple/renew.lua"),

@@ -1,4 +1,4 @@
-//! A holder is told when it loses the lock: in time, with the reason, however it was lost.
+//! A holder is notified when it loses the lock: in time, with the reason, however it was lost.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,24 +14,24 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{COMMAND, GONE, LEASE, PERIOD, ROUND_TRIP, Scene, connect, renewed};
 use crate::support::{PATIENCE, RedisServer, eventually, simulated};
 
-/// A hold whose claims are sampled, and under which work is done that never ends by itself.
+/// A hold that is sampled, and under which work runs that never ends by itself.
 struct Observed {
     sampling: JoinHandle<Samples>,
     signal: JoinHandle<(Option<Lost>, StdInstant)>,
     work: JoinHandle<(Guard, Result<(), Error>)>,
-    /// One clone belongs to the work.
+    /// Steps of the work, which has a clone of this counter.
     steps: Arc<AtomicU64>,
 }
 
 struct Samples {
-    /// The last moment that the hold claimed to be valid until, while it was held.
+    /// The latest `valid_until` that the hold reported while it was held.
     valid_until: StdInstant,
-    /// When it was first found not to be held.
+    /// The moment at which the hold was first found not to be held.
     over_at: StdInstant,
     at_risk_at: Option<StdInstant>,
 }
 
-/// Everything that was seen of a hold that was lost.
+/// All observations of a hold that was lost.
 struct Loss {
     guard: Guard,
     lost: Lost,
@@ -60,7 +60,7 @@ impl Observed {
         }
     }
 
-    /// Waits until the hold is lost, and checks what is true of every loss.
+    /// Waits until the hold is lost, and checks the properties that every loss has.
     async fn lost(self) -> Loss {
         let all = async { tokio::join!(self.signal, self.work, self.sampling) };
         let (signal, work, samples) = timeout(PATIENCE, all).await.expect("it is lost");
@@ -83,7 +83,7 @@ impl Observed {
 }
 
 impl Loss {
-    /// The lease ran out: it was held to the very end and not a moment longer.
+    /// Checks that the lease expired: the lock was held to the very end and not a moment longer.
     fn assert_expired(&self) {
         assert_eq!(self.lost.reason, LostReason::Expired);
         assert_eq!(self.samples.over_at, self.samples.valid_until);
@@ -116,17 +116,17 @@ async fn sample(held: Held) -> Samples {
     }
 }
 
-/// Between two samples, but for those around the end of the lease, at every tick of the virtual clock.
+/// The time between two samples. Around the end of the lease samples are taken at every tick of the virtual clock.
 const SAMPLES: Duration = Duration::from_millis(10);
 const TICK: Duration = Duration::from_millis(1);
 
-/// The lock can be acquired again by the same client, and is kept alive.
+/// Checks that the same client can acquire the lock again, and that it is kept alive.
 async fn assert_is_free(scene: &Scene, name: &str) {
     let again = timeout(PATIENCE, async {
         loop {
             match scene.client.lock(name).acquire().await {
                 Ok(guard) => return guard,
-                // A connection that was lost is found out by the first call.
+                // A lost connection is discovered by the first call.
                 Err(error) => assert!(error.is_transient(), "{error}"),
             }
         }
@@ -139,7 +139,7 @@ async fn assert_is_free(scene: &Scene, name: &str) {
     assert_eq!(scene.server.keys(), Vec::<String>::new());
 }
 
-/// What takes a lock away on a server that can be asked.
+/// The ways in which a lock is lost on a server that can be reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Taken {
     Deleted,
@@ -174,7 +174,7 @@ fn a_lock_that_was_taken_is_told_within_a_renewal_period_with_the_reason() {
             Taken::ForcedOpen,
             Taken::Overwritten,
         ] {
-            // At several moments between two renewals.
+            // The loss falls at several moments between two renewals.
             for part in 0..5 {
                 let scene = Scene::new().await;
                 let observed = Observed::begin(scene.hold(NAME).await);
@@ -206,7 +206,7 @@ fn a_lock_that_was_taken_is_told_within_a_renewal_period_with_the_reason() {
     });
 }
 
-/// What keeps a client from asking its server.
+/// The ways in which a client cannot reach its server.
 #[derive(Clone, Copy, Debug)]
 enum Outage {
     Killed,
@@ -261,14 +261,14 @@ fn a_holder_without_its_server_is_warned_and_loses_the_lock_exactly_at_valid_unt
                 let warned = loss.samples.at_risk_at.expect("at risk before it is lost");
                 let took = warned.duration_since(began);
                 assert!(took < PERIOD + COMMAND + ROUND_TRIP, "{outage:?}: {took:?}");
-                // The error of the loss has that of the last renewal.
+                // The error of the loss carries the error of the last renewal as its cause.
                 let cause = loss.lost.cause.clone().expect("renewals failed");
                 for error in [loss.lost.into(), loss.guard.check().unwrap_err()] {
                     assert!(error.to_string().ends_with(&*cause), "{error}");
                     assert!(matches!(error, Error::Lost { cause: Some(why), .. } if why == cause));
                 }
                 outage.end(&scene);
-                // Redisson's testLockAfterTimeout.
+                // This is Redisson's testLockAfterTimeout.
                 assert_is_free(&scene, NAME).await;
             }
         }
@@ -322,8 +322,8 @@ fn a_fixed_lease_ends_exactly_at_valid_until_whatever_becomes_of_the_key() {
     });
 }
 
-/// A process that was stopped must not do the next step of its work and then hear that the lock is lost: the task that
-/// notices it may run later.
+/// A process that was stopped must not do the next step of its work and only then be notified that the lock is lost: the task that notices
+/// the loss may run later.
 #[test]
 fn work_is_never_polled_once_its_lock_has_run_out() {
     simulated(async || {
@@ -344,7 +344,7 @@ fn work_is_never_polled_once_its_lock_has_run_out() {
         ] {
             let left = guard.remaining().saturating_sub(left);
             {
-                // The clock moves on, and no other task runs before the work is polled.
+                // The clock advances, and no other task runs before the work is polled.
                 let mut moving = pin!(tokio::time::advance(left));
                 assert!(moving.as_mut().poll(&mut context).is_pending());
             }
@@ -377,7 +377,7 @@ fn run_succeeds_though_the_server_does_not_answer_its_release() {
     });
 }
 
-/// The lock changes hands in one step, as if it had expired and another client had acquired it.
+/// Transfers the lock in one step, as if it had expired and another client had acquired it.
 fn take_over(server: &RedisServer) {
     let script = "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], ARGV[1], 1) \
                   return redis.call('PEXPIRE', KEYS[1], 60000)";
@@ -393,5 +393,5 @@ fn now() -> StdInstant {
 }
 
 const NAME: &str = "stock";
-/// A Java client's thread 1.
+/// Thread 1 of a Java client.
 const STRANGER: &str = "285475da-9152-4c83-822a-67ee2f116a79:1";

@@ -1,5 +1,5 @@
-//! Leases: the watchdog keeps them alive whatever the server replies, and never once they are over; and a holder that loses
-//! its lock is told in time, with the reason.
+//! Leases: the watchdog keeps them alive whatever the server replies, and never after they have expired; and a holder that loses its lock
+//! is notified in time, with the reason.
 //!
 //! Time is virtual, so a lease that ends at `valid_until` ends at exactly that millisecond.
 
@@ -29,7 +29,7 @@ impl Scene {
         Self::with("", LEASE, COMMAND).await
     }
 
-    /// With a parameter in the address, a default lease and a command time-out.
+    /// Starts a scene with a parameter in the address, a default lease and a command time-out.
     async fn with(parameter: &str, lease: Duration, command: Duration) -> Self {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.addr());
@@ -69,7 +69,7 @@ const LEASE: Duration = Duration::from_secs(9);
 /// The time between two renewals.
 const PERIOD: Duration = Duration::from_secs(3);
 const COMMAND: Duration = Duration::from_secs(1);
-/// More than a request and its reply take, with a proxy in between.
+/// Upper bound for a request and its reply, with a proxy in between.
 const ROUND_TRIP: Duration = Duration::from_millis(250);
 /// The `PTTL` of a key that does not exist.
 const GONE: i64 = -2;

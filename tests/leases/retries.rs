@@ -1,5 +1,4 @@
-//! A renewal that fails is tried again sooner than one that succeeded, and whatever the server refuses it with does not end
-//! the hold.
+//! A renewal that failed is retried sooner than the next regular one, and no error reply ends the hold.
 
 use std::time::Duration;
 
@@ -11,10 +10,10 @@ use super::journal::renewals;
 use super::{COMMAND, GONE, LEASE, PERIOD, ROUND_TRIP, Scene, renewed};
 use crate::support::{Fault, Match, PATIENCE, eventually, simulated};
 
-/// A tenth of the lease, and what the failure itself takes.
+/// A tenth of the lease, plus the time that the failure itself takes.
 const AGAIN: Duration = Duration::from_millis(900).saturating_add(ROUND_TRIP);
 
-/// Waits until a renewal has failed so often since that moment.
+/// Waits until a renewal has failed this many times since that moment.
 async fn failed(scene: &Scene, guard: &Guard, times: usize, since: Instant) {
     let owner = guard.owner();
     eventually(PATIENCE, "a renewal has failed", async || {
@@ -38,7 +37,7 @@ fn a_renewal_that_is_not_answered_is_tried_again_soon() {
         for (fault, within) in [
             (Fault::CutBefore, AGAIN),
             (Fault::CutAfter, AGAIN),
-            // It is given up after the command time-out.
+            // The renewal is given up after the command time-out.
             (Fault::HoldReply, COMMAND + AGAIN),
         ] {
             let scene = Scene::new().await;
@@ -90,8 +89,8 @@ fn a_renewal_that_is_refused_for_now_is_tried_again_soon_and_at_last_the_cause_o
     });
 }
 
-/// The command time-out may be longer than the lease. A connection that has fallen silent must not be waited for until the
-/// lease is over: another one would do.
+/// The command time-out may be longer than the lease. The watchdog must not wait for a connection that has fallen silent until the lease
+/// has expired, since another connection would work.
 #[test]
 fn a_silent_connection_is_replaced_in_time_to_save_a_lease_shorter_than_the_command_time_out() {
     simulated(async || {
@@ -105,8 +104,8 @@ fn a_silent_connection_is_replaced_in_time_to_save_a_lease_shorter_than_the_comm
     });
 }
 
-/// Connecting may take longer than a command may, by itself or together with what is then sent: the attempt that made it
-/// necessary is given up, and the next one has a connection. With scripts a task of its own connects.
+/// Connecting may take longer than the command time-out, by itself or together with the request that follows: the attempt that needed the
+/// connection is given up, and the next one finds it open. With scripts a separate task connects.
 #[test]
 fn a_connection_that_takes_longer_than_a_command_may_is_waited_for() {
     simulated(async || {

@@ -1,4 +1,4 @@
-//! One story told over one broken network, and what must be true after every step of it.
+//! One story played over one broken network, and what must be true after every step of it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -24,28 +24,28 @@ pub(crate) struct Case<F: Family> {
     pub(crate) client: Player<F>,
     pub(crate) name: String,
     pub(crate) owner: Owner,
-    /// The guards that are alive, oldest first.
+    /// The live guards, oldest first.
     pub(crate) guards: Vec<Guard<F::Kind>>,
     pub(crate) scripts: bool,
     pub(crate) tokens: Tokens,
     pub(crate) story: &'static Story,
-    /// What is lost, and how; nothing to see what there is to lose.
+    /// The moment to lose, and how it is lost; `None` to record the moments that can be lost.
     loss: Option<(Moment, &'static Rule)>,
     let_go: bool,
     verdict: Verdict,
 }
 
-/// What came of a case in which nothing was wrong.
+/// The result of a case in which nothing was wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Verdict {
-    /// Calls that brought an error, one that may be.
+    /// The number of calls that returned an acceptable error.
     pub(crate) errors: usize,
     /// Whether the request was executed long after its call had been given up and cleaned up.
     pub(crate) late: bool,
 }
 
 impl<F: Family> Case<F> {
-    /// Tells a story in which something is lost.
+    /// Plays a story in which something is lost.
     pub(crate) async fn tell(
         server: Rc<TestServer<F>>,
         story: &'static Story,
@@ -57,7 +57,7 @@ impl<F: Family> Case<F> {
         case.proxy
             .rule(moment.select(story, &case.name), rule.fault);
         case.loss = Some((moment, rule));
-        // Two drops may share a request: then there is another in the next telling.
+        // Two drops may share a request: then the next run of the story has another one.
         for _ in 0..5 {
             if case.target().is_none() {
                 tell(&mut case).await;
@@ -67,13 +67,13 @@ impl<F: Family> Case<F> {
         case.verdict
     }
 
-    /// Tells a story without scripts, and without a loss, to see which commands there are to lose.
+    /// Plays a story without scripts, and without a loss, to see which commands there are to lose.
     pub(crate) async fn commands(server: Rc<TestServer<F>>, story: &'static Story) -> Vec<Command> {
         let mut case = Self::begin(server, story, false).await;
         tell(&mut case).await;
         let mut commands = Command::all(&case.proxy.requests(), &case.name);
         commands.retain(|command| story.in_parts.contains(&command.request));
-        // What a story has to break itself is not to be lost in another way as well.
+        // A request that a story breaks itself is not to be lost in another way as well.
         let broken = case.proxy.injected();
         let is_broken = |word: &str| {
             broken
@@ -114,7 +114,7 @@ impl<F: Family> Case<F> {
         }
     }
 
-    /// Acquires, one way or another. Says whether it got the lock; if not, for a good reason.
+    /// Acquires, one way or another, and returns whether it was granted the lock. A refusal must have a good reason.
     pub(crate) async fn acquire<T: Into<Option<Guard<F::Kind>>>>(
         &mut self,
         acquiring: impl Future<Output = Result<T, Error>>,
@@ -158,7 +158,7 @@ impl<F: Family> Case<F> {
         self.check(false).await;
     }
 
-    /// Trouble is fine if it says that the store has not answered; "lost" would be false.
+    /// Accepts an error that says that the store has not answered; "lost" would be false.
     pub(crate) fn tolerate(&mut self, error: &Error) -> bool {
         let silent = matches!(error, Error::Timeout { .. } | Error::Unavailable { .. });
         assert!(silent, "nobody but us had the lock, but: {error}");
@@ -166,8 +166,8 @@ impl<F: Family> Case<F> {
         false
     }
 
-    /// Redis has what the guards say: at once if the last call was `answered` and nothing was lost before
-    /// it, else as soon as the client has cleaned up.
+    /// Checks that Redis has the holds that the guards report: at once if the last call was `answered` and nothing was lost before it, else
+    /// as soon as the client has cleaned up.
     pub(crate) async fn check(&mut self, answered: bool) {
         let said = self.said_by_guards();
         let expected = self.server.counted(said.clone());
@@ -195,7 +195,7 @@ impl<F: Family> Case<F> {
                 self.cleaned_up(&call, rule).await;
             } else {
                 self.taken_back(&fault).await;
-                // Carried out a moment ago, it may be still to be undone.
+                // A command that was executed a moment ago may still have to be undone.
                 self.becomes(&expected).await;
             }
             self.let_go(rule).await;
@@ -203,7 +203,7 @@ impl<F: Family> Case<F> {
         }
     }
 
-    /// The story is over and everything was released.
+    /// Ends the story, in which everything was released.
     async fn end(&mut self) {
         assert!(
             self.guards.is_empty(),
@@ -215,7 +215,7 @@ impl<F: Family> Case<F> {
         .await;
         let (_, rule) = self.loss.clone().expect("it is told to lose something");
         self.check(false).await;
-        // Waits until everything is cleaned up.
+        // Closing waits until everything is cleaned up.
         let closed = self.client.close().await;
         closed.expect("the network is whole again");
         let free = BTreeMap::new();
@@ -251,7 +251,7 @@ impl<F: Family> Case<F> {
         guard
     }
 
-    /// What the network did wrong, once it has, and to which request.
+    /// Returns the fault that the network has injected, and the request that it hit; `None` before.
     pub(crate) fn target(&self) -> Option<(String, Words)> {
         let (moment, _) = self.loss.as_ref()?;
         let injected = self.proxy.injected().into_iter();
@@ -266,7 +266,7 @@ impl<F: Family> Case<F> {
         calls.find(|(_, call)| moment.is_one(self.story, &self.name, call))
     }
 
-    /// Waits until the client has undone the target, whose call was given up, or done it again.
+    /// Waits until the client has undone the target, whose call was given up, or has retried it.
     async fn cleaned_up(&self, call: &[String], rule: &Rule) {
         let witness = &self.server.witness;
         let repeats = |words: &[String]| {
@@ -284,10 +284,11 @@ impl<F: Family> Case<F> {
             Repeated::WhileHeld => !self.guards.is_empty(),
         };
         let args = args(call);
-        // In the store's line an owner asks again, and may have got the lock meanwhile: it is undone when it has left.
+        // In the store's queue an owner sends its request again, and may have been granted the lock meanwhile: the request is undone once
+        // the owner has left.
         let is_its = |guard: &Guard<F::Kind>| guard.owner() == args[0];
         let asked_again = F::IN_ORDER && args[1] == "1" && self.guards.iter().any(is_its);
-        // The first time counts where only its reply was held back.
+        // If only the reply was held back, the first execution counts as well.
         let times = usize::from(rule.fault == Fault::HoldReply) + 1;
         eventually(PATIENCE, "the client cleans up", async || {
             match self.story.script {
@@ -300,8 +301,8 @@ impl<F: Family> Case<F> {
         .await;
     }
 
-    /// The same without scripts: waits until the acquire is undone that was lost in part, if it was one. What else there
-    /// is to clean up shows in who holds the lock.
+    /// The same without scripts: waits until a partly lost acquire is undone, if the target was one. All other cleanup shows in the holders
+    /// of the lock.
     async fn taken_back(&self, fault: &str) {
         let sent = self.proxy.beside(fault);
         let Some(acquire) = last_acquire(&sent) else {
@@ -311,7 +312,7 @@ impl<F: Family> Case<F> {
         let takes = |words: &[String]| words[0].ends_with("SET") && words[2] == owner;
         let marks = format!("distlock_undone:{{{}}}", self.name);
         eventually(PATIENCE, "the client cleans up", async || {
-            // Carried out from zero, it needs no mark: it is gone.
+            // An acquire from zero that was executed needs no tombstone: its hold is gone.
             let carried_out = self.server.witness.count(&self.name, takes) > 0;
             let mark: Option<u64> = self.server.redis.query(&["ZRANK", &marks, acquire]);
             attempt == "1" && carried_out || mark.is_some()
@@ -319,7 +320,7 @@ impl<F: Family> Case<F> {
         .await;
     }
 
-    /// Lets the target, or its reply, go on its way, and waits until it has arrived.
+    /// Delivers the target, or its reply, and waits until it has arrived.
     async fn let_go(&mut self, rule: &Rule) {
         let late = rule.fault == Fault::HoldRequest;
         assert!(!late || self.proxy.unanswered() > 0, "it is held back");
@@ -339,7 +340,7 @@ impl<F: Family> Case<F> {
         .await;
     }
 
-    /// Nobody has lost any of them.
+    /// Checks that no guard has lost its hold.
     pub(crate) fn are_held(&self) {
         for guard in &self.guards {
             assert!(guard.is_held(), "{guard:?}");
@@ -355,13 +356,13 @@ impl<F: Family> Case<F> {
     }
 }
 
-/// Whether both calls renew one owner's hold. What is in them beside text is not noted as it is.
+/// Returns whether both calls renew one owner's hold. Arguments that are not text are not recorded exactly.
 fn renews_the_same(one: &[String], other: &[String]) -> bool {
     let both = [one, other];
     both.iter().all(|call| Script::Renew.runs(call)) && args(one)[0] == args(other)[0]
 }
 
-/// Whether one call releases what the other does, or more of it: how much is left may have changed by then.
+/// Returns whether one call releases what the other does, or more of it: the count that is left may have changed by then.
 fn releases_no_less(one: &[String], other: &[String]) -> bool {
     let both = [one, other];
     if !both.iter().all(|call| Script::Release.runs(call)) {

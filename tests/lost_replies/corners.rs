@@ -1,5 +1,5 @@
-//! Losses that one lost request in a simple story does not show: those that meet a release or a short lease, questions of a
-//! waiter that come when it has gone, and subscriptions. Those of re-entries are in [`reentries`](super::reentries).
+//! Losses that one lost request in a simple story does not show: losses that meet a release or a short lease, requests of a waiter that
+//! arrive when it has gone, and lost subscriptions. Losses of re-entries are in [`reentries`](super::reentries).
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -60,7 +60,7 @@ fn a_release_does_not_wait_for_a_re_entry_that_nobody_polls() {
     });
 }
 
-/// The documented limit: the count may then be lower than the number of guards. Nobody else gets in.
+/// Documented limit: the count may then be lower than the number of guards. No other client is let in.
 #[test]
 fn a_partial_release_that_comes_after_a_later_re_entry_lets_nobody_in() {
     simulated(async || {
@@ -103,7 +103,7 @@ fn a_partial_release_that_comes_after_a_later_re_entry_lets_nobody_in() {
 #[test]
 fn a_renewal_without_answer_does_not_cost_a_lock_with_a_lease_shorter_than_the_time_out() {
     simulated(async || {
-        // The silent connection costs a third of it; another one is what a busy machine may cost.
+        // The silent connection costs a third of the lease; a busy machine may cost another.
         const LEASE: Duration = Duration::from_secs(8);
         let stalled = async |parameters, renewal: Match| {
             let build = |builder: ClientBuilder| builder.command_timeout(LEASE * 2);
@@ -111,7 +111,7 @@ fn a_renewal_without_answer_does_not_cost_a_lock_with_a_lease_shorter_than_the_t
             let (_server, proxy, client) = proxied;
             let lock = client.lock("stock").with_lease(Lease::KeepAlive(LEASE));
             let guard = lock.acquire().await.unwrap();
-            // A connection that has gone silent: what is behind this reply does not come either.
+            // The connection goes silent: replies behind this one do not arrive either.
             proxy.rule(renewal.nth(1), Fault::HoldReply);
             injected(&proxy, 1).await;
             let lost = timeout(LEASE * 3 / 2, guard.lost()).await;
@@ -138,7 +138,7 @@ fn short_waits_do_not_cling_to_a_connection_that_never_answers() {
             let guard = loop {
                 match client.lock("stock").acquire_timeout(TIMEOUT / 3).await {
                     Ok(Some(guard)) => break guard,
-                    // What the first one got is still being taken back.
+                    // The grant of the first attempt is still being undone.
                     Ok(None) => {}
                     Err(error) => assert!(matches!(error, Error::Timeout { .. }), "{error}"),
                 }
@@ -173,7 +173,7 @@ fn a_question_that_comes_after_its_place_was_left_brings_no_place() {
     });
 }
 
-/// It does not hear of its grant either, so that this is taken back while another question is still to come.
+/// The waiter does not receive its grant either, so that the grant is undone while another of its requests is still to arrive.
 #[test]
 fn a_question_that_comes_after_a_grant_was_taken_back_brings_no_hold() {
     simulated(async || {
@@ -193,8 +193,8 @@ fn a_question_that_comes_after_a_grant_was_taken_back_brings_no_hold() {
     });
 }
 
-/// What another client holds, and somebody of ours who waits for it. One of its questions is under way and it has asked
-/// again since.
+/// Returns a lock that another client holds, and a waiter of our client. One request of the waiter is held back, and the waiter has sent
+/// another since.
 async fn one_question_held_back(
     server: &TestServer<Fair>,
     proxy: &ChaosProxy,
@@ -214,7 +214,7 @@ async fn one_question_held_back(
     (theirs, waiting)
 }
 
-/// Waits no longer; all that the client has to clean up is cleaned up.
+/// Cancels the waiter, and waits until the client has cleaned up.
 async fn give_up(client: &Player<Fair>, waiting: Waiting) {
     waiting.abort();
     let ended = waiting.await;
@@ -263,7 +263,7 @@ async fn lose_subscriptions<F: Family>() {
     }
 }
 
-/// The fault of the first of these commands; or the connection ends once it has been carried out.
+/// Applies the fault to the first of these commands; without a fault, the connection ends once the command was executed.
 async fn lose_subscription<F: Family>(word: &str, fault: Option<Fault>) {
     let _label = Label(format!("{word}, {fault:?}"));
     let (server, proxy, client) = proxied::<F>(|builder| builder.handoff_limit(0)).await;
@@ -282,7 +282,7 @@ async fn lose_subscription<F: Family>(word: &str, fault: Option<Fault>) {
         proxy.cut_all();
     }
     theirs.release().await.unwrap();
-    // Sooner than a waiter that has gone would be skipped in the queue.
+    // This is sooner than an absent waiter would be skipped in the queue.
     let turn = timeout(Duration::from_secs(8), waiting)
         .await
         .expect("no turn");
@@ -298,14 +298,14 @@ async fn lose_subscription<F: Family>(word: &str, fault: Option<Fault>) {
     server.nothing_is_left("stock");
 }
 
-/// A server, and a client of it behind a proxy.
+/// Returns a server, and a client of it behind a proxy.
 pub(crate) async fn proxied<F: Family>(
     build: impl FnOnce(ClientBuilder) -> ClientBuilder,
 ) -> (TestServer<F>, ChaosProxy, Player<F>) {
     proxied_with("", build).await
 }
 
-/// The same with these parameters in the client's address.
+/// Like [`proxied`], with these parameters in the client's address.
 async fn proxied_with<F: Family>(
     parameters: &str,
     build: impl FnOnce(ClientBuilder) -> ClientBuilder,
@@ -324,7 +324,7 @@ pub(crate) fn runs(script: Script) -> Match {
     Match::words(move |words| script.runs(words))
 }
 
-/// The first poll of a call sends its request, or puts it where it waits; says whether it waits.
+/// Polls a call for the first time, which sends its request or queues it, and returns whether it waits.
 pub(crate) fn begin<F: Future + ?Sized>(call: Pin<&mut F>) -> bool {
     call.poll(&mut Context::from_waker(Waker::noop()))
         .is_pending()
@@ -337,7 +337,7 @@ pub(crate) async fn injected(proxy: &ChaosProxy, times: usize) {
     .await;
 }
 
-/// The call of this script that the proxy was last told to hold back.
+/// Returns the call of this script that the proxy was last told to hold back.
 pub(crate) fn held_back(proxy: &ChaosProxy, script: Script) -> Words {
     let injected = proxy.injected();
     let mut held = injected.iter().rev();
@@ -348,5 +348,5 @@ pub(crate) fn held_back(proxy: &ChaosProxy, script: Script) -> Words {
     call.expect("it was to hold back one of these")
 }
 
-/// Long enough to arrange things while a call is under way.
+/// A time-out that is long enough to arrange things while a call is under way.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Each request in the life of one lock that is several, lost in each way.
+//! Each request in the life of one lock that consists of several, lost in each way.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::server::everything_arrives;
 use super::{Label, PATIENCE};
 use crate::support::{ChaosProxy, Fault, Match, eventually};
 
-/// More than a command may take.
+/// A time that is longer than the command time-out.
 pub(crate) const LONG: Duration = super::COMMAND_TIMEOUT.saturating_mul(2);
 
 pub(crate) const FAULTS: [Fault; 7] = [
@@ -21,12 +21,12 @@ pub(crate) const FAULTS: [Fault; 7] = [
     Fault::HoldRequest,
 ];
 
-/// What is done with the lock.
+/// The use of the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Story {
-    /// It is held for as long as some renewals take.
+    /// The lock is held for as long as some renewals take.
     Renewed,
-    /// Tried in vain, waited for, released, tried again and dropped.
+    /// The lock is tried in vain, waited for, released, tried again and dropped.
     Taken,
 }
 
@@ -36,13 +36,13 @@ pub(crate) trait Party {
 
     async fn tell(&self, story: Story);
 
-    /// The story is over and everything was released: whatever still comes takes nothing, nothing is left, and another
-    /// client gets all. What was held back comes before the others have it, or afterwards, if it is `late`.
+    /// Checks the end of the story, in which everything was released: late messages acquire nothing, nothing is left, and another client
+    /// acquires all. Messages that were held back arrive before the other client's acquire, or afterwards if `late`.
     async fn end(&self, late: bool);
 }
 
-/// Loses the first request to these proxies, all at once, in each way, then the second, and so on until the story sends no more
-/// or has sent `most_requests`. A waiter with other random numbers may send one more: no count of an earlier run is used.
+/// Loses the first request to these proxies, all at once, in each way, then the second, and so on until the story sends no more or has sent
+/// `most_requests`. A waiter with other random numbers may send one more: no count of an earlier run is used.
 pub(crate) async fn lose_everything<P: Party>(
     at_least: usize,
     most_requests: u64,
@@ -87,7 +87,7 @@ pub(crate) async fn lose_everything<P: Party>(
     assert!(cases >= at_least, "only {cases} cases");
 }
 
-/// Each fault, and whether what it holds back comes after another client has acquired the lock.
+/// Returns each fault, and whether a message that it holds back arrives after another client has acquired the lock.
 fn ways() -> impl Iterator<Item = (Fault, bool)> {
     FAULTS.into_iter().flat_map(|fault| {
         let holds_back = matches!(fault, Fault::HoldReply | Fault::HoldRequest);
@@ -98,7 +98,7 @@ fn ways() -> impl Iterator<Item = (Fault, bool)> {
     })
 }
 
-/// Waits until the fault of a request takes effect. `false` if the request was not sent.
+/// Waits until the fault of a request takes effect. Returns `false` if the request was not sent.
 async fn takes_effect(proxy: &ChaosProxy, nth: u64) -> bool {
     let is_sent = requests(proxy) >= nth;
     if is_sent {
@@ -110,7 +110,7 @@ async fn takes_effect(proxy: &ChaosProxy, nth: u64) -> bool {
     is_sent
 }
 
-/// What was held back comes now.
+/// Delivers the messages that were held back.
 pub(crate) async fn let_go(proxies: &[ChaosProxy]) {
     for proxy in proxies {
         proxy.let_go();
@@ -118,13 +118,13 @@ pub(crate) async fn let_go(proxies: &[ChaosProxy]) {
     }
 }
 
-/// How many scripts were called.
+/// Returns how many scripts were called.
 pub(crate) fn requests(proxy: &ChaosProxy) -> u64 {
     let requests = proxy.requests().into_iter();
     requests.filter(|words| words[0] == "EVALSHA").count() as u64
 }
 
-/// Trouble is fine if it says that stores have not answered; "lost" would be false.
+/// Accepts an error that says that stores have not answered; "lost" would be false.
 pub(crate) fn tolerate<T>(answer: Result<T, Error>) -> Option<T> {
     match answer {
         Ok(answer) => Some(answer),

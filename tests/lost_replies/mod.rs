@@ -1,10 +1,10 @@
-//! Requests and replies that are lost, late, doubled or cut off: afterwards the count in Redis is what the guards say, and no
-//! hold without a guard is left, not even for one lease.
+//! Requests and replies that are lost, late, doubled or cut off: afterwards the count in Redis is what the guards report, and no hold
+//! without a guard is left, not even for one lease.
 //!
-//! The sweep ([`sweep`]) plays small stories ([`stories`], [`tellings`]) over a simulated network that does one thing wrong
-//! ([`rules`]) to each request, or to each command of it where there are no scripts, and checks after every step
-//! ([`case`]). Faults at moments that no story has are in [`reentries`] and [`corners`]. What has no
-//! owner is in [`numbers`]; several locks and several servers are in [`multi`] and [`quorum`].
+//! The sweep ([`sweep`]) plays small stories ([`stories`], [`tellings`]) over a simulated network that does one thing wrong ([`rules`]) to
+//! each request, or to each command of it where there are no scripts, and checks after every step ([`case`]). Faults at moments that no
+//! story has are in [`reentries`] and [`corners`]. Numbers without an owner are in [`numbers`]; several locks and several servers are in
+//! [`multi`] and [`quorum`].
 
 mod case;
 mod corners;
@@ -23,15 +23,15 @@ pub(crate) mod tokens;
 use std::thread::panicking;
 use std::time::Duration;
 
-/// Only a failure waits for it; far shorter than [`LEASE`].
+/// Upper bound for any wait, reached only by a failure; far shorter than [`LEASE`].
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A ghost would be seen for this long.
+/// The time for which an orphaned hold would be visible.
 const LEASE: Duration = Duration::from_secs(180);
-/// Longer than a request and its reply take at most.
+/// Upper bound for a request and its reply.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_millis(300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Prints which case it was that panicked.
+/// The name of a case, printed if the case panics.
 struct Label(String);
 
 impl Drop for Label {

@@ -1,5 +1,5 @@
-//! Several locks, of one store and of two: whatever is lost of any request in their life, each is held once, nothing is
-//! left, and the next caller gets all of them.
+//! Several locks, of one store and of two: whatever is lost of any request in their life, each is held once, nothing is left, and the next
+//! caller acquires all of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use super::server::{TestServer, client_behind};
 use super::{LEASE, PATIENCE};
 use crate::support::{ChaosProxy, Plain, eventually, simulated};
 
-/// Short enough to be renewed meanwhile.
+/// A lease that is short enough to be renewed during the story.
 const SHORT_LEASE: Duration = Duration::from_secs(6);
-/// Of a semaphore.
+/// The permits of the semaphore among the locks.
 const PERMITS: u32 = 3;
 
 mod whatever_is_lost_of_several_locks_nobody_holds_one_twice_and_the_next_gets_all {
@@ -29,7 +29,7 @@ mod whatever_is_lost_of_several_locks_nobody_holds_one_twice_and_the_next_gets_a
         simulated(async || lose(2, false, 200).await);
     }
 
-    /// Where nothing is lost.
+    /// Nothing is lost on the way to memory.
     #[test]
     fn of_a_server_and_of_memory() {
         simulated(async || lose(1, true, 90).await);
@@ -84,7 +84,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Of every sort that is released in its own way.
+    /// Returns a multi-lock with one lock of every sort that is released in its own way.
     fn lock(&self, lease: Duration) -> MultiLock {
         let ([first, second], [a, b, c, d]) = (&self.ours, self.names());
         let lock = MultiLock::new([
@@ -96,7 +96,7 @@ impl<'a> Clients<'a> {
         lock.with_lease(Lease::KeepAlive(lease))
     }
 
-    /// A lock that is available when none of them is held, and excludes all others.
+    /// Returns a multi-lock that is available when none of the locks is held, and excludes all others.
     fn all_of_it(&self) -> MultiLock {
         let ([first, second], [a, b, c, d]) = (&self.theirs, self.names());
         let permits = second.semaphore(c).with_permits(PERMITS).permits(PERMITS);
@@ -123,7 +123,7 @@ impl<'a> Clients<'a> {
 
         let waiting = tokio::spawn(self.lock(LEASE).acquire_timeout(PATIENCE));
         eventually(PATIENCE, "it has asked", async || {
-            // Those before the one that is theirs are held meanwhile.
+            // The waiter holds the locks before the one that the other client holds.
             waiting.is_finished() || !self.holders(0).await.is_empty()
         })
         .await;
@@ -156,7 +156,7 @@ impl<'a> Clients<'a> {
         tolerate(guard.release().await);
     }
 
-    /// Each is held by this guard alone.
+    /// Checks that each lock is held by this guard alone.
     async fn are_held_by(&self, guard: &MultiGuard) {
         for (place, count) in [1, 1, 2, 1].into_iter().enumerate() {
             let owner = guard.owner(self.names()[place]).expect("one of them");
@@ -208,7 +208,7 @@ impl Party for Clients<'_> {
         assert!(all.is_held());
         all.release().await.expect("they are theirs");
         for server in self.servers {
-            // The number of permits stays.
+            // The number of permits stays in the store.
             server.redis.query::<i64>(&["DEL", &self.names[2]]);
             for name in &self.names {
                 server.nothing_is_left(name);

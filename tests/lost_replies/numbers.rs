@@ -1,4 +1,4 @@
-//! Numbers that are nobody's: a change counts once, whatever is lost, doubled or late, and no permit is lost or made up.
+//! Numbers without an owner: a change counts once, whatever is lost, doubled or late, and no permit is lost or made up.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::server::{TestServer, client_behind};
 use super::{Label, PATIENCE};
 use crate::support::{ChaosProxy, Fault, Match, Plain, eventually, simulated, world};
 
-/// What there is to begin with.
+/// The number at the beginning.
 const MANY: u32 = 10;
 
 /// A change that has no owner.
@@ -40,7 +40,7 @@ const CHANGES: [Change; 9] = [
 ];
 
 impl Change {
-    /// Carries it out, and says what it was told.
+    /// Makes the change, and returns the reply.
     async fn run(self, client: &Client, name: &str) -> Result<Option<u64>, Error> {
         let (latch, semaphore) = (client.latch(name), client.counting_semaphore(name));
         Ok(match self {
@@ -56,12 +56,12 @@ impl Change {
         })
     }
 
-    /// Whether there is nothing before it.
+    /// Returns whether the number must not exist before the change.
     const fn begins(self) -> bool {
         matches!(self, Self::CloseLatch | Self::SetOnce)
     }
 
-    /// What is told to who does it for the nth time, and what there is afterwards.
+    /// Returns the reply to the nth such change, and the number that is left afterwards.
     fn expected(self, nth: u32) -> (Option<u64>, Option<i64>) {
         let first = nth == 1;
         let times = i64::from(nth);
@@ -103,7 +103,7 @@ async fn change_once(server: &TestServer, name: &str, fault: Fault, change: Chan
     proxy.rule(script().nth(1), fault);
     let first = change.run(&client, name).await;
     let before = (!change.begins()).then_some(i64::from(MANY));
-    // How often it may have been done.
+    // The number of times that the change may have been made.
     let possible = match first {
         Ok(told) => {
             assert_eq!((told, available(server, name)), change.expected(1));
@@ -121,7 +121,7 @@ async fn change_once(server: &TestServer, name: &str, fault: Fault, change: Chan
     if !late {
         proxy.let_go();
     }
-    // From then on the first one cannot arrive any more.
+    // From then on the first change cannot arrive any more.
     let told = change
         .run(&client, name)
         .await
@@ -145,13 +145,13 @@ async fn change_once(server: &TestServer, name: &str, fault: Fault, change: Chan
     );
 }
 
-/// How permits are asked for.
+/// The ways to request permits.
 #[derive(Clone, Copy, Debug)]
 enum Ask {
     Try,
     Wait,
     Within,
-    /// Stands in line meanwhile: there are too few.
+    /// Requests more permits than are available, and so waits in the queue.
     TooMany,
     /// The future is dropped when the network has done wrong.
     Dropped,
@@ -190,7 +190,7 @@ async fn ask_once(server: &TestServer, name: &str, fault: Fault, ask: Ask, permi
             dropped.map_or(Ok(false), |got| got.map(|()| true))
         }
     };
-    // It may never have come to a second one.
+    // The waiter may never have sent a second request.
     proxy.clear_rules();
     let ours = match taken {
         Ok(true) => permits,
@@ -219,12 +219,12 @@ async fn ask_once(server: &TestServer, name: &str, fault: Fault, ask: Ask, permi
         Some(left),
         "a late one was carried out"
     );
-    // None of ours is in the queue any more: the next caller gets them.
+    // No waiter of ours is in the queue any more: the next caller gets the permits.
     let rest = server.other.counting_semaphore(name);
     assert!(rest.try_acquire(MANY - ours).await.unwrap());
 }
 
-/// Random questions over a network that does wrong at random: what is out and what is in are what there was, always.
+/// Random requests over a network with random faults: permits in use and available permits always add up to the total.
 #[test]
 fn permits_are_conserved_in_every_random_walk() {
     simulated(async || {
@@ -242,7 +242,7 @@ async fn walk(server: &TestServer, name: &str) {
     let (proxy, client) = case(server, name, true).await;
     let ours = client.counting_semaphore(name);
     let theirs = server.other.counting_semaphore(name);
-    // What each has for certain, and what may have been given back.
+    // The permits that each client holds for certain, and the permits that may have been released.
     let (mut mine, mut other, mut maybe) = (0, 0, 0);
     for step in 0..12 {
         proxy.clear_rules();
@@ -309,7 +309,7 @@ async fn walk(server: &TestServer, name: &str) {
     );
 }
 
-/// A server that knows every script before the network does wrong.
+/// Returns a server that knows every script before the network does wrong.
 async fn known() -> TestServer {
     let server: TestServer = TestServer::start().await;
     for change in CHANGES {
@@ -323,7 +323,7 @@ async fn known() -> TestServer {
     server
 }
 
-/// A client behind a proxy, and a number to change, if there is to be one.
+/// Returns a client behind a proxy, and creates the number to change, if `set`.
 async fn case(server: &TestServer, name: &str, set: bool) -> (ChaosProxy, Client) {
     if set {
         server.redis.cmd(&["SET", name, &MANY.to_string()]);

@@ -1,5 +1,5 @@
-//! A lock on five servers: whatever is lost of any request in its life, to one of them or to most, no other client gets it
-//! while it is held, nothing is left on any of them, and the next caller has the votes of all.
+//! A lock on five servers: whatever is lost of any request in its life, to one server or to most, no other client acquires it while it is
+//! held, nothing is left on any server, and the next caller has all votes.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::{LEASE, PATIENCE};
 use crate::support::{ChaosProxy, Plain, eventually, simulated};
 
 const SERVERS: usize = 5;
-/// Short enough to be renewed meanwhile.
+/// A lease that is short enough to be renewed during the story.
 const SHORT_LEASE: Duration = Duration::from_secs(6);
-/// A waiter sends the same requests again and again.
+/// Limit, since a waiter sends the same requests again and again.
 const MOST_REQUESTS: u64 = 8;
 
 mod whatever_is_lost_of_a_quorum_lock_it_is_nobody_elses_and_the_next_gets_every_vote {
@@ -76,7 +76,7 @@ impl<'a> Voters<'a> {
 
     fn of<'c>(&self, clients: impl Iterator<Item = &'c Client>, lease: Duration) -> QuorumLock {
         let members = clients.map(|client| client.lock(&*self.name).into());
-        // The servers are as young as the test, and have a vote at once.
+        // The servers are as young as the test, but have a vote at once.
         QuorumLock::new(members)
             .with_lease(Lease::KeepAlive(lease))
             .with_longest_lease(Duration::ZERO)
@@ -121,7 +121,7 @@ impl<'a> Voters<'a> {
         tolerate(guard.release().await);
     }
 
-    /// Nobody else gets it, and each server has one hold at most, held once.
+    /// Checks that no other client acquires the lock, and that each server has at most one hold, with a count of one.
     async fn is_held_by(&self, guard: &QuorumGuard) {
         let theirs = self.theirs().try_acquire().await;
         let theirs = theirs.expect("their network is fine");
@@ -134,7 +134,7 @@ impl<'a> Voters<'a> {
         assert!(guard.is_held(), "{:?}", guard.check());
     }
 
-    /// How many requests there were to the server that was asked least.
+    /// Returns the number of requests to the server that received the fewest.
     fn asked(&self) -> u64 {
         let requests = self.proxies.iter().map(requests);
         requests.min().expect("there are some")

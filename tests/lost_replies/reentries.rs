@@ -9,7 +9,7 @@ use super::corners::{TIMEOUT, begin, held_back, injected, proxied, runs};
 use super::{LEASE, PATIENCE};
 use crate::support::{Fair, Family, Fault, Fenced, Plain, Script, Simple, eventually, simulated};
 
-/// Makes a test of each, with each of these kinds.
+/// Makes a test of each of these functions, with each kind of lock.
 macro_rules! with_every_lock {
     ($($corner:ident,)+) => {
         mod with_every_lock {
@@ -44,8 +44,8 @@ async fn a_lost_re_entry_leaves_no_ghost_when_the_outer_guard_goes_meanwhile<F: 
     let first = lock.acquire().await.unwrap();
     let second = lock.acquire().await.unwrap();
 
-    // While a partial release is under way, a re-entry and the outer release line up behind it. When the
-    // re-entry is sent, it is the only guard left: it asks for a count of one.
+    // While a partial release is under way, a re-entry and the outer release queue behind it. When the re-entry is sent, its guard is the
+    // only one left: it requests a count of one.
     proxy.rule(runs(Script::Release).nth(1), Fault::HoldReply);
     proxy.rule(runs(Script::Acquire).nth(1), Fault::HoldRequest);
     let mut second = pin!(second.release());
@@ -59,7 +59,7 @@ async fn a_lost_re_entry_leaves_no_ghost_when_the_outer_guard_goes_meanwhile<F: 
     let (second, third, first) = tokio::join!(second, third, first);
     assert!(matches!(third, Err(Error::Timeout { .. })), "{third:?}");
     second.unwrap();
-    // It may wait behind the re-entry for as long as a call may take.
+    // The release may wait behind the re-entry for as long as the command time-out.
     assert!(
         matches!(first, Ok(()) | Err(Error::Timeout { .. })),
         "{first:?}"
@@ -113,7 +113,7 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Famil
         builder.command_timeout(TIMEOUT / 2)
     })
     .await;
-    // Whether the release or the undo of the re-entry comes first is a matter of luck.
+    // It is random whether the release or the undo of the re-entry comes first.
     for round in 0..6 {
         let name = format!("stock-{round}");
         let owner = client.new_owner();
@@ -122,7 +122,7 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Famil
         let mut waiting = Box::pin(client.lock(name.as_str()).acquire());
         assert!(begin(waiting.as_mut()));
         let waiting = tokio::spawn(waiting);
-        // Where it asks for itself it does so twice, before and after it listens.
+        // A waiter with a request of its own sends it twice, before and after it subscribes.
         let asks = |words: &[String]| Script::Acquire.runs(words);
         eventually(PATIENCE, "it waits", async || {
             !F::IN_ORDER || server.witness.count(&name, asks) >= 3
@@ -134,7 +134,7 @@ async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Famil
         assert!(begin(again.as_mut()));
         injected(&proxy, round + 1).await;
         drop(again);
-        // Through the store it cannot overtake the re-entry, and in time it is done in the background.
+        // A release through the store cannot overtake the re-entry, and completes in the background.
         let released = guard.release().await;
         assert!(
             matches!(released, Ok(()) | Err(Error::Timeout { .. })),
@@ -163,7 +163,7 @@ async fn a_re_entry_that_is_late_and_polled_late_counts_once<F: Family>() {
     let mut again = Box::pin(lock.acquire());
     assert!(begin(again.as_mut()));
     injected(&proxy, 1).await;
-    // Its recount does not wait for ever for a re-entry that nobody polls.
+    // The release recounts, and does not wait for ever for a re-entry that is not polled.
     drop(outer);
     eventually(PATIENCE, "the count is brought down", async || {
         server

@@ -1,4 +1,4 @@
-//! What the network does wrong, once, to one request.
+//! The rules of the network: each does one thing wrong, once, to one request.
 
 use std::time::Duration;
 
@@ -8,21 +8,20 @@ use crate::support::Fault;
 pub(crate) struct Rule {
     pub(crate) name: &'static str,
     pub(crate) fault: Fault,
-    /// When what the fault holds back is let go, if it holds anything back.
+    /// When a message that the fault holds back is delivered, if the fault holds any back.
     pub(crate) let_go: Option<LetGo>,
-    /// Whether the call should not even notice.
+    /// Whether the call should not even notice the fault.
     pub(crate) harmless: bool,
 }
 
-/// When a request or reply that was held back goes on its way. In each case its call has been given up
-/// long before, and what the client had to clean up is cleaned up.
+/// When a request or reply that was held back is delivered. In each case its call was given up long before, and the client has cleaned up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LetGo {
-    /// As soon as the client has cleaned up.
+    /// It is delivered as soon as the client has cleaned up.
     AfterCleanup,
-    /// At the end, when every guard is gone.
+    /// It is delivered at the end, when every guard is gone.
     WhenFree,
-    /// At the end, while another client holds the lock.
+    /// It is delivered at the end, while another client holds the lock.
     WhenTaken,
 }
 
@@ -109,7 +108,7 @@ const fn held(name: &'static str, fault: Fault, let_go: LetGo) -> Rule {
 const BRIEFLY: Duration = Duration::from_millis(30);
 const LONG: Duration = about(150);
 
-/// A call that timed out is undone at once, so this races with its undo.
+/// Returns the command time-out plus this time: a call that timed out is undone at once, so a message this late races with its undo.
 const fn about(millis: u64) -> Duration {
     let Some(about) = COMMAND_TIMEOUT.checked_add(Duration::from_millis(millis)) else {
         panic!("both are short");

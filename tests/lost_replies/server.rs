@@ -1,4 +1,4 @@
-//! A server, a look at it past the proxies, and a witness of what it executes.
+//! A server, a view of it past the proxies, and a witness of the commands that it executes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ impl<F: Family> TestServer<F> {
         ChaosProxy::start(self.redis.addr())
     }
 
-    /// The owners of the lock in Redis, and how often each holds it.
+    /// Returns the owners of the lock in Redis, and how often each holds it.
     pub(crate) async fn holds(&self, name: &str) -> BTreeMap<String, u32> {
         if F::PERMITS > 0 {
             return self.permits(name).await;
@@ -47,7 +47,7 @@ impl<F: Family> TestServer<F> {
         owner.map(|owner| (owner, 1)).into_iter().collect()
     }
 
-    /// What Redis has where the guards say this.
+    /// Converts the holds that guards report into the holds that Redis counts.
     pub(crate) fn counted(&self, mut said: BTreeMap<String, u32>) -> BTreeMap<String, u32> {
         if !F::COUNTS {
             let each = F::PERMITS.max(1);
@@ -56,7 +56,7 @@ impl<F: Family> TestServer<F> {
         said
     }
 
-    /// The owners of permits; and beside them the number of permits if it is not what it should be.
+    /// Returns the owners of permits, and an extra entry if the number of permits is wrong.
     async fn permits(&self, name: &str) -> BTreeMap<String, u32> {
         let seen = self.other.admin().inspect(name).await;
         let seen = seen.expect("its network is fine").into_iter();
@@ -67,14 +67,14 @@ impl<F: Family> TestServer<F> {
             .collect();
         let available: Option<i64> = self.redis.query(&["GET", name]);
         let out: i64 = self.redis.query(&["ZCARD", &format!("{{{name}}}:timeout")]);
-        // Before the first request nothing says how many there are.
+        // Before the first request the store has no number of permits.
         if available.is_some_and(|available| available + out != i64::from(F::PERMITS)) {
             holders.insert(format!("{available:?} and {out} out"), 1);
         }
         holders
     }
 
-    /// The store's queue for a lock, the first at first. All keys that belong to it name the same owners, each once.
+    /// Returns the store's queue for a lock, head first. All keys that belong to it name the same owners, each once.
     pub(crate) fn queue(&self, name: &str) -> Vec<String> {
         let key = |what: &str| format!("{what}:{{{name}}}");
         let (queue, timeouts) = match F::PERMITS {
@@ -91,18 +91,18 @@ impl<F: Family> TestServer<F> {
         queue
     }
 
-    /// The last token that the store has given for a lock.
+    /// Returns the last token that the store has granted for a lock.
     pub(crate) fn last_token(&self, name: &str) -> Option<u64> {
         let key = format!("redisson_lock_token:{{{name}}}");
         self.redis.query(&["GET", &key])
     }
 
-    /// Nothing is stored of a lock, but for tombstones, which expire, and the last token, which stays.
+    /// Checks that nothing is stored of a lock, except tombstones, which expire, and the last token, which stays.
     pub(crate) fn nothing_is_left(&self, name: &str) {
         let tombstones = format!("distlock_undone:{{{name}}}");
         let mut keys = self.redis.keys();
         keys.retain(|key| key == name || key.contains(&format!("{{{name}}}")));
-        // The number of permits is stored once and for all.
+        // The number of permits is stored permanently.
         keys.retain(|key| F::PERMITS == 0 || key != name);
         keys.retain(|key| *key != tombstones && !key.starts_with("redisson_lock_token:"));
         assert_eq!(keys, [""; 0], "a ghost");
@@ -114,8 +114,8 @@ impl<F: Family> TestServer<F> {
     }
 }
 
-/// KEYS the lock, whose name has no brace. Its readers and its writer, how often each holds it; and beside them whatever does
-/// not fit: a time-out without a reader, one that is missing, a writer that waits.
+/// Takes the lock, whose name has no brace, in KEYS. Returns its readers and its writer, with their hold counts, and an extra entry for
+/// whatever does not fit: a time-out without a reader, a missing time-out, a writer that waits.
 const RW: &str = "
 local lock, base, found, known = KEYS[1], '{' .. KEYS[1] .. '}:', {}, {}
 local fields = redis.call('HGETALL', lock)
@@ -146,13 +146,13 @@ for _, writer in ipairs(redis.call('ZRANGE', writers, 0, -1)) do
 end
 return found";
 
-/// The client of one case, whose network may break.
+/// Returns the client of one case, whose network may break.
 pub(crate) async fn client_behind<F: Family>(proxy: &ChaosProxy, parameters: &str) -> Player<F> {
     let client = builder(&proxy.url_with(parameters))
         .default_lease(Lease::KeepAlive(LEASE))
         .command_timeout(COMMAND_TIMEOUT)
         .connect_timeout(CONNECT_TIMEOUT)
-        // The next waiter gets it through the store.
+        // The next waiter is granted the lock through the store.
         .handoff_limit(0);
     let client = client.connect().await;
     Player::new(client.expect("the network is still whole"))

@@ -1,5 +1,5 @@
-//! What is done over the broken network: each story sends a few requests of one sort, and each of them is lost in a case of
-//! its own.
+//! The stories that are played over the broken network: each sends a few requests of one sort, and each of these requests is lost in a case
+//! of its own.
 
 use std::ops::Range;
 
@@ -11,14 +11,14 @@ use crate::support::{Family, Fault, Match, Script, args};
 pub(crate) struct Story {
     pub(crate) plot: Plot,
     pub(crate) script: Script,
-    /// Which runs of the script are meant, by the count they leave.
+    /// Selects runs of the script by the count that they leave.
     count: Count,
-    /// How many requests of the sort it sends when nothing goes wrong.
+    /// The number of requests of the sort that the story sends without faults.
     pub(crate) requests: u64,
-    /// Without scripts: which of all its requests, counted from 0, are lost, command by command. The others are as in
-    /// another story.
+    /// Without scripts: the requests, counted from 0 among all of the story, that are lost command by command. The others are as in another
+    /// story.
     pub(crate) in_parts: Range<usize>,
-    /// Whether a request that is lost is sent again, word for word.
+    /// Whether a lost request is retried, word for word.
     pub(crate) repeated: Repeated,
 }
 
@@ -35,13 +35,13 @@ enum Count {
 pub(crate) enum Repeated {
     Always,
     Never,
-    /// When the hold is over, there is nothing to repeat.
+    /// Once the hold has ended, there is nothing to retry.
     WhileHeld,
 }
 
 macro_rules! stories {
     ($($plot:ident: $script:ident $count:ident $requests:literal $in_parts:expr, $repeated:ident;)*) => {
-        /// What is told, in [`tellings`](super::tellings).
+        /// The course of a story, implemented in [`tellings`](super::tellings).
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Plot {
             $($plot),*
@@ -74,7 +74,7 @@ stories! {
     Extend: Renew Any 2 1..2, Never;
     Undo: Undo Any 2 1..4, Always;
     UndoReentry: Undo Any 2 2..4, WhileHeld;
-    // In the store's queue.
+    // Stories in the store's queue.
     StandInQueue: Acquire First 3 0..0, Never;
     LeaveTheQueue: Release None 2 0..0, Always;
     ReleaseToTheNext: Release None 2 0..0, Always;
@@ -83,7 +83,7 @@ stories! {
 }
 
 impl Story {
-    /// Those that are told with this kind of lock.
+    /// Returns the stories that are played with this kind of lock.
     pub(crate) fn all<F: Family>() -> impl Iterator<Item = &'static Self> {
         STORIES.iter().filter(|story| match story.plot {
             Plot::HandOff => F::PASSED_ON,
@@ -97,19 +97,19 @@ impl Story {
         })
     }
 
-    /// Whether nothing goes wrong in it but what the rule says. To have something undone, a story has to break something
+    /// Returns whether nothing goes wrong in the story except by the rule. A story in which something is undone has to break something
     /// itself.
     pub(crate) fn is_whole(&self) -> bool {
         self.script != Script::Undo
     }
 
-    /// Whether a request is one of the sort that is to be lost.
+    /// Returns whether a request is one of the sort that is to be lost.
     fn is_target(&self, words: &[impl AsRef<[u8]>]) -> bool {
         if !self.script.runs(words) {
             return false;
         }
         let count = match self.script {
-            // The number of the attempt: only the plain lock is told a count, and the first is the first.
+            // This argument is the attempt's number: only the plain lock sends a count, and attempt 1 is the first acquire.
             Script::Acquire | Script::Release => args(words)[1].as_ref(),
             Script::Pass | Script::Renew | Script::Undo => b"",
         };
@@ -123,17 +123,17 @@ impl Story {
     }
 }
 
-/// What is lost of a story: a request, or, without scripts, one of the commands that a request is made of.
+/// The loss in a story: of a request, or, without scripts, of one of the commands that a request consists of.
 #[derive(Clone, Debug)]
 pub(crate) enum Moment {
     Command(Command),
-    /// A request of the sort that the story is about: which of them, counted from 1.
+    /// The nth request of the sort that the story is about, counted from 1.
     Request(u64),
 }
 
 impl Moment {
-    /// The ways in which it is lost. The first request is lost in all of them, the others in every second. A command that
-    /// only reads is lost in one, which are taken in turn; one that writes in some, and in any case so late that it has been
+    /// Returns the ways in which this moment is lost. The first request is lost in all ways, each other request in every second. A command
+    /// that only reads is lost in one way, which are taken in turn; a command that writes in some, and in any case so late that it has been
     /// undone and no request has touched the lock since.
     pub(crate) fn ways(&self, turn: usize) -> Vec<&'static Rule> {
         let command = match self {
@@ -144,7 +144,7 @@ impl Moment {
         let is_late = |rule: &&Rule| {
             rule.fault == Fault::HoldRequest && rule.let_go == Some(LetGo::AfterCleanup)
         };
-        // A part of a transaction that comes twice is nothing that a network does.
+        // No network duplicates a part of a transaction.
         let ways = RULES.iter();
         let ways = ways.filter(|rule| rule.fault != Fault::DuplicateRequest);
         let (mut late, others): (Vec<_>, Vec<_>) = ways.partition(is_late);
@@ -156,7 +156,7 @@ impl Moment {
         late
     }
 
-    /// Whether these are the words of one.
+    /// Returns whether these words are such a request or command.
     pub(crate) fn is_one(&self, story: &Story, name: &str, words: &[impl AsRef<[u8]>]) -> bool {
         match self {
             Self::Command(command) => command.is_one(name, words),
@@ -164,7 +164,7 @@ impl Moment {
         }
     }
 
-    /// Selects it.
+    /// Selects this request or command.
     pub(crate) fn select(&self, story: &'static Story, name: &str) -> Match {
         match self {
             Self::Command(command) => command.select(name),
@@ -173,5 +173,5 @@ impl Moment {
     }
 }
 
-/// In how many ways beside that one.
+/// The number of other ways in which a writing command is lost.
 const OTHERS: usize = 5;

@@ -55,7 +55,7 @@ mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
     }
 }
 
-/// A request is many commands then, and each of them is lost.
+/// Without scripts a request is many commands, and each of them is lost.
 mod whatever_is_lost_without_scripts_the_same_is_true {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The stories, told.
+//! The stories as code: one function for each plot.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -57,7 +57,7 @@ async fn acquire<F: Family>(case: &mut Case<F>) {
     case.release_all().await;
 }
 
-/// Waits for a lock that another client gives back once it was asked for so many times.
+/// Waits for a lock that another client releases once the server has received this many requests for it.
 async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize) {
     let theirs = taken_by_another(case).await;
     let lock = case.lock().with_wait(wait);
@@ -71,12 +71,12 @@ async fn wait<F: Family>(case: &mut Case<F>, wait: Wait, asks: usize) {
     case.release_all().await;
 }
 
-/// What keeps it out, held by another client.
+/// Has another client hold a lock that excludes the one of the case.
 async fn taken_by_another<F: Family>(case: &Case<F>) -> Guard<Opposite<F>> {
     taken(case, case.server.other.against(case.name.as_str())).await
 }
 
-/// What another client holds, and the witness has seen it take.
+/// Has another client acquire a lock, and waits until the witness has seen that.
 async fn taken<F: Family, K>(case: &Case<F>, theirs: Lock<K>) -> Guard<K> {
     let theirs = theirs.acquire().await.expect("their network is fine");
     let executed = async || {
@@ -88,7 +88,7 @@ async fn taken<F: Family, K>(case: &Case<F>, theirs: Lock<K>) -> Guard<K> {
     theirs
 }
 
-/// Somebody who waits in the background and, if nobody else does, has asked so many times; or has failed.
+/// Starts a waiter in the background, and returns once this many requests for the lock have arrived, or the waiter has failed.
 async fn waits<F: Family, T: Send + 'static>(
     case: &Case<F>,
     waiting: impl Future<Output = T> + Send + 'static,
@@ -109,7 +109,7 @@ async fn reenter<F: Family>(case: &mut Case<F>) {
     case.acquire(lock.acquire()).await;
     case.acquire(lock.try_acquire()).await;
     case.release().await;
-    // Behind an attempt that may have been undone.
+    // This acquire comes behind an attempt that may have been undone.
     case.acquire(lock.acquire_timeout(PATIENCE)).await;
     case.release_all().await;
 }
@@ -137,17 +137,17 @@ async fn hold_four_times<F: Family>(case: &mut Case<F>) {
     }
 }
 
-/// Four wait behind a hold of their own client, and each passes the lock on to the next.
+/// Queues four waiters behind a hold of their own client; each hands the lock off to the next.
 async fn hand_off<F: Family>(case: &mut Case<F>) {
     let lock = case.client.lock(case.name.as_str());
     if !case.acquire(lock.acquire()).await {
-        // Nobody would stand behind anybody.
+        // No waiter would queue without a holder.
         return;
     }
     let mut line: VecDeque<Acquiring<F::Kind>> = VecDeque::new();
     for _ in 0..4 {
         let mut waiting: Acquiring<F::Kind> = Box::pin(lock.acquire());
-        // The first poll puts it in the line.
+        // The first poll puts it in the queue.
         let polled = waiting
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));
@@ -210,14 +210,14 @@ async fn extend<F: Family>(case: &mut Case<F>) {
     case.release_all().await;
 }
 
-/// Has two acquires undone: one was carried out, one never came.
+/// Has two acquires undone, of which one was executed and one never arrived.
 async fn undo<F: Family>(case: &mut Case<F>) {
     for (nth, fault) in [(1, Fault::CutAfter), (2, Fault::CutBefore)] {
         case.proxy.rule(takes(case).nth(nth), fault);
     }
     let lock = case.lock();
     for _ in 0..3 {
-        // Without scripts it may still be carried out when its call has failed, and has to be waited for until it is undone.
+        // Without scripts an acquire may still be executed after its call has failed: this call has to wait until it is undone.
         case.acquire(lock.acquire_timeout(PATIENCE)).await;
         case.release_all().await;
     }
@@ -233,32 +233,32 @@ async fn undo_reentry<F: Family>(case: &mut Case<F>) {
     for _ in 0..2 {
         let before = undone(case);
         if !case.acquire(lock.try_acquire()).await {
-            // Once the lock is given back, there is nothing to undo.
+            // Once the lock is released, there is nothing to undo.
             eventually(PATIENCE, "it is undone", async || undone(case) > before).await;
         }
     }
     case.release_all().await;
 }
 
-/// How often the server has been asked for the lock of the case.
+/// Returns how often the lock of the case was requested.
 fn asked<F: Family>(case: &Case<F>) -> usize {
     let asks = |words: &[String]| Script::Acquire.runs(words) || words[0] == "ZSCORE";
     case.server.witness.count(&case.name, asks)
 }
 
-/// How often it has renewed it, once it is held.
+/// Returns how often the lock was renewed while it was held.
 fn renewed<F: Family>(case: &Case<F>) -> usize {
     let renews = |words: &[String]| Script::Renew.runs(words) || words[0] == "PEXPIRE";
     case.server.witness.count(&case.name, renews)
 }
 
-/// How often it has refused, from then on, what was asked.
+/// Returns how many requests were undone, and would be refused from then on.
 fn undone<F: Family>(case: &Case<F>) -> usize {
     let undoes = |words: &[String]| Script::Undo.runs(words) || words[0] == "ZADD";
     case.server.witness.count(&case.name, undoes)
 }
 
-/// What asks for a lock.
+/// Selects requests for a lock.
 fn asks<F: Family>(case: &Case<F>) -> Match {
     if case.scripts {
         Match::words(|words| Script::Acquire.runs(words))
@@ -267,7 +267,7 @@ fn asks<F: Family>(case: &Case<F>) -> Match {
     }
 }
 
-/// What takes a lock that is free.
+/// Selects the command that acquires a free lock.
 fn takes<F: Family>(case: &Case<F>) -> Match {
     match (case.scripts, F::COUNTS) {
         (true, _) => asks(case),
@@ -276,7 +276,7 @@ fn takes<F: Family>(case: &Case<F>) -> Match {
     }
 }
 
-/// How many milliseconds it is held if it is not renewed.
+/// Returns the milliseconds for which the lock is held without another renewal.
 fn left<F: Family>(case: &Case<F>) -> i64 {
     let (redis, name) = (&case.server.redis, &*case.name);
     if F::PERMITS == 0 {
@@ -285,7 +285,7 @@ fn left<F: Family>(case: &Case<F>) -> i64 {
     redis.query(&["EVAL", SOONEST, "1", &format!("{{{name}}}:timeout")])
 }
 
-/// KEYS the permits that are out. How many ms until the first of them is available again.
+/// Takes the permits in use in KEYS. Returns the time in ms until the first of them is available again.
 const SOONEST: &str = "
 local time, first = redis.call('TIME'), redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 return tonumber(first or '0') - time[1] * 1000 - math.floor(time[2] / 1000)";
@@ -294,7 +294,7 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).expect("it is short")
 }
 
-/// Waits in front of somebody else. Whatever is lost, it has one place and keeps it.
+/// Waits in front of another waiter. The first has one queue entry and keeps it, whatever is lost.
 async fn stand<F: Family>(case: &mut Case<F>) {
     let theirs = taken(case, case.server.other.lock(case.name.as_str())).await;
     let waiting = waits(case, case.lock().acquire(), 2).await;
@@ -314,7 +314,7 @@ async fn stand<F: Family>(case: &mut Case<F>) {
     case.release_all().await;
 }
 
-/// Leaves the line because time is over, and because nobody wants it any more.
+/// Leaves the queue at the deadline, and because the future is dropped.
 async fn leave<F: Family>(case: &mut Case<F>) {
     let theirs = taken(case, case.server.other.lock(case.name.as_str())).await;
     case.guards.push(theirs);
@@ -333,7 +333,7 @@ async fn leave<F: Family>(case: &mut Case<F>) {
     case.release_all().await;
 }
 
-/// Goes to the next in line, and from there to the next: of another client, of ours, of the other again.
+/// Releases to the next waiter in the queue, and from there to the next: of the other client, of ours, of the other again.
 async fn release_to_the_next<F: Family>(case: &mut Case<F>) {
     let lock = case.lock();
     if !case.acquire(lock.acquire()).await {
@@ -352,7 +352,8 @@ async fn release_to_the_next<F: Family>(case: &mut Case<F>) {
     case.release_all().await;
 }
 
-/// Has two places taken back: of one who has asked again since its answer was lost, and of one whose answer is not there yet.
+/// Has two queue entries undone: of a waiter that has sent another request since it lost a reply, and of a waiter whose reply has not
+/// arrived yet.
 async fn undo_in_queue<F: Family>(case: &mut Case<F>) {
     let theirs = taken(case, case.server.other.lock(case.name.as_str())).await;
     case.guards.push(theirs);
@@ -366,7 +367,7 @@ async fn undo_in_queue<F: Family>(case: &mut Case<F>) {
     case.release_all().await;
 }
 
-/// Holds what a question of its was not answered for, which may still come: it is refused as soon as the hold has ended.
+/// Holds a lock with an orphaned request, which had no reply and may still arrive: it is refused as soon as the hold has ended.
 async fn undo_an_orphan<F: Family>(case: &mut Case<F>) {
     for (fault, dropped) in [(Fault::CutAfter, false), (Fault::CutBefore, true)] {
         let theirs = taken(case, case.server.other.lock(case.name.as_str())).await;
@@ -382,7 +383,7 @@ async fn undo_an_orphan<F: Family>(case: &mut Case<F>) {
     }
 }
 
-/// Gives the lock back, and sees that the next one gets it.
+/// Releases the lock, and checks that the next waiter acquires it.
 async fn next_gets_it<F: Family>(case: &mut Case<F>, next: JoinHandle<Acquired<F>>) -> bool {
     if let Some(guard) = case.guards.pop()
         && let Err(error) = guard.release().await
@@ -392,7 +393,7 @@ async fn next_gets_it<F: Family>(case: &mut Case<F>, next: JoinHandle<Acquired<F
     case.acquire(async { next.await.expect("no panic") }).await
 }
 
-/// Waits no longer, whether it has failed or not.
+/// Cancels a waiter, whether it has failed or not.
 async fn give_up<F: Family>(case: &mut Case<F>, waiting: JoinHandle<Acquired<F>>) {
     waiting.abort();
     match waiting.await {
@@ -402,7 +403,7 @@ async fn give_up<F: Family>(case: &mut Case<F>, waiting: JoinHandle<Acquired<F>>
     }
 }
 
-/// Somebody who gets in line behind all who stand there; or has failed.
+/// Starts a waiter, which queues behind all others or fails.
 async fn joins<F: Family>(case: &Case<F>, client: &Player<F>) -> JoinHandle<Acquired<F>> {
     let before = case.server.queue(&case.name);
     let waiting = tokio::spawn(client.lock(case.name.as_str()).acquire());
@@ -414,7 +415,7 @@ async fn joins<F: Family>(case: &Case<F>, client: &Player<F>) -> JoinHandle<Acqu
     waiting
 }
 
-/// Soon so many stand in line: sooner than those who have gone would be passed over.
+/// Waits until this many waiters are in the queue, for less time than it takes to skip absent waiters.
 async fn stand_in_queue<F: Family>(case: &Case<F>, length: usize) {
     eventually(SOON, &format!("{length} stand in line"), async || {
         case.server.queue(&case.name).len() == length
@@ -426,9 +427,9 @@ type Acquired<F> = Result<Guard<<F as Family>::Kind>, Error>;
 type Acquiring<K> = Pin<Box<dyn Future<Output = Result<Guard<K>, Error>> + Send>>;
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(20));
-/// A third of it is longer than a call may take, so that a renewal that is lost can be sent again.
+/// A third of it is longer than the command time-out, so that a lost renewal can be retried.
 const SHORT_LEASE: Duration = Duration::from_secs(3);
-/// Long enough to ask and to listen.
+/// Enough time to send a request and to subscribe.
 const A_WHILE: Duration = Duration::from_millis(500);
-/// A waiter that does not ask is passed over after ten seconds.
+/// Less than the ten seconds after which a silent waiter is skipped.
 const SOON: Duration = Duration::from_secs(5);

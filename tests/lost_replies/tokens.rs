@@ -7,12 +7,12 @@ use crate::support::Family;
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     last: u64,
-    /// Whose grant the last one is, if anybody here has a guard of it.
+    /// The owner that was granted the last token, if the test has seen a guard of it.
     owner: Option<String>,
 }
 
 impl Tokens {
-    /// Somebody has a guard: of a new grant, or one more of the last.
+    /// Checks the token of a guard: of a new grant, or of one more guard of the last grant.
     pub(crate) fn seen<F: Family>(&mut self, guard: &Guard<F::Kind>) {
         let Some(token) = F::token(guard) else {
             return;
@@ -26,7 +26,7 @@ impl Tokens {
         *self = Self { last: token, owner };
     }
 
-    /// The store's last one, perhaps of a grant that nobody here has heard of. A hold that lasts has the last grant's.
+    /// Checks the store's last token, perhaps of a grant that the test has never seen. A hold that lasts has the token of the last grant.
     pub(crate) fn given<F: Family>(&mut self, last: Option<u64>, held: Option<&Guard<F::Kind>>) {
         let last = last.unwrap_or(0);
         assert!(last >= self.last, "the store goes back to {last}");

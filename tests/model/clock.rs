@@ -1,5 +1,5 @@
-//! The clock that a store's leases end by. Memory is told the same one's time, so that who sets the machine's clock in the
-//! middle of a test moves both.
+//! The clock by which a store's leases end. The memory engine gets the same time, so that a change of the machine's clock in
+//! the middle of a test moves both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,14 +9,14 @@ use distlock::internals::protocol::Moment;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
-    /// Redis': the machine's, which can be set.
+    /// The clock of Redis is the machine's, which can be set.
     Wall,
-    /// The file's, which only this test sets: nanoseconds.
+    /// The clock of the file, in nanoseconds, which only this test sets.
     Set(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// One that stands still until it is advanced.
+    /// Makes a clock that stands still until it is advanced.
     pub(crate) fn set() -> Self {
         let begun = Duration::from_secs(1_000_000);
         let nanos = u64::try_from(begun.as_nanos()).expect("it fits");
@@ -33,7 +33,7 @@ impl Clock {
         }
     }
 
-    /// Advances a clock that is set by the test. Returns whether it is one.
+    /// Advances a clock that the test sets. Returns whether this is such a clock.
     pub(crate) fn advance(&self, by: Duration) -> bool {
         let Self::Set(nanos) = self else { return false };
         let by = u64::try_from(by.as_nanos()).expect("it fits");

@@ -1,4 +1,4 @@
-//! What is equal, what was seen, and how a difference is told.
+//! The comparison of replies, their coverage, and the display of a divergence.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use distlock::internals::protocol::{
 use super::generator::Step;
 use super::kinds::Kinds;
 
-/// Whether both engines said the same. Times may differ by as much as an answer took.
+/// Returns whether both engines gave the same reply. Times may differ by the latency of a request.
 pub(crate) fn agree(
     memory: &Result<Reply, StoreError>,
     redis: &Result<Reply, StoreError>,
@@ -20,7 +20,7 @@ pub(crate) fn agree(
 ) -> bool {
     let (memory, redis) = match (memory, redis) {
         (Ok(memory), Ok(redis)) => (memory, redis),
-        // Each says it in its own words.
+        // The texts of the engines' errors differ.
         (Err(memory), Err(redis)) => {
             return memory.kind == StoreErrorKind::WrongKind
                 && redis.kind == StoreErrorKind::WrongKind;
@@ -39,7 +39,7 @@ pub(crate) fn agree(
                     .zip(&right.owners)
                     .all(|(left, right)| same_holder(left, right, tolerance))
         }
-        // Their numbers are each store's own, see `Tokens`.
+        // The numbers of tokens are each store's own, see `Tokens`.
         (Reply::Granted { token: left }, Reply::Granted { token: right }) => {
             left.is_some() == right.is_some()
         }
@@ -47,13 +47,13 @@ pub(crate) fn agree(
     }
 }
 
-/// The tokens that both have given at the same moments: each store's own, but one greater than the other here is greater
-/// there.
+/// Pairs of tokens that both engines granted at the same moments. The numbers are each store's own, but a token that is
+/// greater than another in one store is greater in the other store as well.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(Vec<(FencingToken, FencingToken)>);
 
 impl Tokens {
-    /// Whether these fit to those before.
+    /// Adds a pair of tokens, and returns whether it fits those before.
     pub(crate) fn fit(
         &mut self,
         memory: &Result<Reply, StoreError>,
@@ -90,18 +90,18 @@ fn close(left: Option<Duration>, right: Option<Duration>, tolerance: Duration) -
     }
 }
 
-/// One step of a sequence, and what came of it.
+/// One step of a sequence, with its replies.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) sent: Moment,
     pub(crate) step: Step,
     pub(crate) memory: Result<Reply, StoreError>,
     pub(crate) redis: Result<Reply, StoreError>,
-    /// Whether each listener heard of it, on either engine.
+    /// Which listeners were notified, on either engine.
     pub(crate) heard: Heard,
 }
 
-/// Which of a name's listeners were told.
+/// The listeners of a name that were notified.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Heard {
     pub(crate) memory: Vec<bool>,
@@ -141,7 +141,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// What both have answered.
+/// Writes the replies of both engines.
 pub(crate) fn tell(
     f: &mut fmt::Formatter<'_>,
     memory: &Result<Reply, StoreError>,
@@ -178,7 +178,7 @@ impl Coverage {
         *self.0.entry(kind).or_default() += 1;
     }
 
-    /// How often this has come.
+    /// Returns how often this action got this reply.
     pub(crate) fn of(&self, kind: (&'static str, &'static str)) -> u64 {
         self.0.get(&kind).copied().unwrap_or(0)
     }
@@ -193,19 +193,19 @@ impl Coverage {
         self.0.values().sum()
     }
 
-    /// Every reply that one of these actions can get at all, each so often. One missing here would be a rule nobody
-    /// tried.
+    /// Checks that these actions got every possible reply at least this often, and no impossible one. A missing reply would
+    /// be a rule without a test.
     pub(crate) fn assert_everything_was_seen_of(&self, actions: &[&str], kinds: Kinds, least: u64) {
         let heard = |kind: &(&str, &str)| kind.1.ends_with("listened") && kind.1 != NOBODY;
         let possible = |kind: &(&str, &str)| match kinds {
-            // Nobody is told who has the others, nor given one by another.
+            // A reply does not name the holders of other permits, and permits are not handed off.
             Kinds::Only(Kind::Semaphore) => {
                 kind.1 != WRONG
                     && kind.1 != "taken"
                     && !matches!(kind.0, "alter" | "pass" | "take")
                     && *kind != ("undo", "kept")
             }
-            // Nobody holds it.
+            // A latch has no holder.
             Kinds::Only(Kind::Latch) => matches!(
                 *kind,
                 ("alter", _) | ("inspect", "free" | "held") | ("undo", "marked") | NOTHING | LOOKED
@@ -217,20 +217,20 @@ impl Coverage {
             },
             _ if matches!(kind.0, "alter" | "count" | "take") => false,
             Kinds::Only(Kind::Mutex | Kind::Fenced) => kind.1 != WRONG,
-            // Nobody counts, so that nothing can be kept of it.
+            // A simple lock has no hold count, so that an undo cannot keep a part of it.
             Kinds::Only(Kind::Simple) => kind.1 != WRONG && *kind != ("undo", "kept"),
-            // Nobody gets it but the first in line, and nobody but them hears of it.
+            // Only the head of the queue acquires a fair lock, and only queued waiters are notified.
             Kinds::Only(Kind::Fair) => {
                 kind.1 != WRONG && *kind != ("pass", "granted") && !heard(kind)
             }
             Kinds::Any(_) if kinds.may_be_wrong() => true,
-            // Nobody is given it by another.
+            // These locks are not handed off.
             Kinds::Any(_) | Kinds::Only(Kind::Read | Kind::Write) => {
                 kind.1 != WRONG && *kind != ("pass", "granted")
             }
         };
         for kind in POSSIBLE {
-            // Where all are asked for, only those are listened to who wait for one.
+            // If all kinds share a name, the listeners subscribe to the channel of one kind only.
             let unheard = kinds.may_be_wrong() && heard(kind);
             if !actions.contains(&kind.0) || !possible(kind) || unheard {
                 continue;
@@ -259,7 +259,7 @@ fn kind(action: &Action, reply: &Result<Reply, StoreError>) -> (&'static str, &'
         return (name_of(action), WRONG);
     };
     let reply = match (action, reply) {
-        // Nobody else listened, and yet it was not passed on: the taker had been undone.
+        // There was no other listener, and yet the lock was not handed off: the taker had been undone.
         (
             Action::Transfer {
                 own_listeners: own, ..
@@ -326,11 +326,11 @@ pub(crate) const EVERYTHING: &[&str] = &[
     "take",
     "undo",
 ];
-/// What travels together.
+/// The actions that travel in batches.
 pub(crate) const TRAVELLERS: &[&str] = &["acquire", "pass", "release"];
-/// Something of another kind is there.
+/// The reply if the name has a state of another kind.
 const WRONG: &str = "wrong kind";
-/// Numbers are there to be looked at, and to be taken from nobody.
+/// A counter can be read, but has no holder from which a forced release could take it.
 const LOOKED: (&str, &str) = ("count", "looked");
 const NOTHING: (&str, &str) = ("force release", "nothing to force");
 const NOBODY: &str = "released, nobody listened";

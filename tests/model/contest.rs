@@ -27,23 +27,23 @@ const LONGEST: Duration = Duration::from_secs(480);
 /// The fewest sequences of a lane.
 const FEWEST: usize = 3;
 
-/// Two clients of a store, and how much of it there is to try.
+/// Two clients of a store, and the amount of play against it.
 struct Contest {
     engines: [Arc<dyn Engine>; 2],
-    /// That the store lives by.
+    /// The clock of the store's leases.
     clock: Clock,
-    /// Which locks are asked for.
+    /// The kinds of lock that are requested.
     kinds: Kinds,
-    /// Sequences that must count.
+    /// The number of sequences that must count.
     enough: usize,
     /// Lanes run at the same time; in each, the sequences take their turns.
     lanes: u32,
     sequences: usize,
-    /// Whether news may take its time, and come more often than there is any.
+    /// Whether the store may notify late, and more often than there are releases.
     patient: bool,
 }
 
-/// Of one lock each.
+/// Plays sequences of one lock each against Redis, with scripts or without.
 pub(crate) async fn against_redis(kinds: Kinds, scripts: bool) {
     let enough = some(kinds);
     let server = RedisServer::start();
@@ -73,12 +73,12 @@ pub(crate) async fn against_redis(kinds: Kinds, scripts: bool) {
         .assert_everything_was_seen_of(TRAVELLERS, kinds, least);
     let calls = server.commandstats("evalsha") + server.commandstats("eval");
     if !scripts {
-        // What the test itself looks with is sent by its text.
+        // The script of the test itself is sent by its text, with `EVAL`.
         return assert_eq!(server.commandstats("evalsha"), 0);
     }
     let (may_travel, others) = (seen.may_travel, seen.others);
     eprintln!("{may_travel} requests that may travel, {others} others: {calls} calls");
-    // Whatever did not travel in company was a call of its own; some locks' always are.
+    // A request outside a batch is a call of its own; some kinds of lock have no batches.
     let alone = matches!(
         kinds.main(),
         Kind::Fair | Kind::Read | Kind::Semaphore | Kind::Counting | Kind::Latch
@@ -90,7 +90,7 @@ pub(crate) async fn against_redis(kinds: Kinds, scripts: bool) {
     contest.leave_redis(&server).await;
 }
 
-/// Of one lock each.
+/// Plays sequences of one lock each against a file.
 pub(crate) async fn against_a_file(kinds: Kinds) {
     let sequences = some(kinds) * 6 / 5;
     let (seen, least) = play_in_a_file(kinds, sequences, Lane::run).await;
@@ -130,7 +130,7 @@ where
         clock,
         kinds,
         enough: some(kinds),
-        // They share the clock, which each of them advances.
+        // Lanes would share the clock, which each of them advances.
         lanes: 1,
         sequences,
         patient: true,
@@ -149,7 +149,8 @@ where
     (seen, least)
 }
 
-/// Enough for each reply to be seen; a command of its own plays more, with `DISTLOCK_SEQUENCES=10000`.
+/// Returns the number of sequences, enough for each reply to be seen. A separate command plays more, with
+/// `DISTLOCK_SEQUENCES=10000`.
 fn some(kinds: Kinds) -> usize {
     let some = match kinds {
         Kinds::Only(_) => 300,
@@ -160,7 +161,7 @@ fn some(kinds: Kinds) -> usize {
     })
 }
 
-/// How many times as long so many sequences may take as the usual number.
+/// Returns how many times longer this many sequences may take than the usual number.
 fn scale(enough: usize) -> u32 {
     u32::try_from(enough / 600).expect("a few") + 1
 }
@@ -189,7 +190,7 @@ impl Contest {
         .await;
     }
 
-    /// Plays it, and panics if anything differs.
+    /// Plays the sequences, and panics if anything differs.
     async fn play<P, R>(
         &self,
         run: fn(Lane) -> R,
@@ -206,7 +207,7 @@ impl Contest {
         let mut most = self.sequences;
         for round in 0.. {
             let round_begun = self.clock.now();
-            // Only as many as are missing, and some to spare.
+            // Play only as many as are missing, and some to spare.
             let missing = self.enough - seen.sequences;
             let sequences = most.min(missing.div_ceil(lanes) * 3 + 5);
             let mut running = JoinSet::new();
@@ -216,7 +217,7 @@ impl Contest {
                     seed: rng.next_u64(),
                     sequences,
                     kinds: self.kinds,
-                    // Spread over a tick, so that they do not all begin at the same instant.
+                    // Spread over a tick, so that the lanes do not all begin at the same instant.
                     phase: TICK * lane / self.lanes,
                     patient: self.patient,
                     engines: self.engines.clone(),
@@ -266,11 +267,11 @@ impl Contest {
         seen
     }
 
-    /// How often the rarest reply must have come: a quarter of what it does on average.
+    /// Returns how often the rarest reply must have come: a quarter of its average.
     fn least(&self) -> u64 {
         let share = match self.kinds {
             Kinds::Only(_) => 200,
-            // Owners of one kind are fewer there.
+            // Each kind has fewer owners there.
             Kinds::Any(_) => 800,
         };
         u64::try_from(self.enough / share).expect("a few")

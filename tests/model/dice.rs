@@ -1,4 +1,4 @@
-//! What is left to chance: numbers, times, and what a client has seen.
+//! Random values: numbers, times, and the tokens that a client has seen.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use distlock::internals::protocol::FencingToken;
 
 use super::support::SeededRng;
 
-/// What a client may have seen of tokens: nothing, old ones, and one from a server whose clock is far ahead.
+/// Returns the token that a client may have seen: none, an old one, or one from a server whose clock is far ahead.
 pub(crate) fn seen(rng: &mut SeededRng) -> Option<FencingToken> {
     match rng.below(10) {
         0 => Some(FencingToken::new(1)),
@@ -15,7 +15,7 @@ pub(crate) fn seen(rng: &mut SeededRng) -> Option<FencingToken> {
     }
 }
 
-/// A lease, or how long one waits: half a tick, and some more.
+/// Returns a lease, or the length of a wait: half a tick, and some more ticks.
 pub(crate) fn time(tick: Duration, rng: &mut SeededRng) -> Duration {
     tick / 2 + tick * number_below(LONGEST, rng)
 }
@@ -28,5 +28,5 @@ pub(crate) fn index_below(length: usize, rng: &mut SeededRng) -> usize {
     usize::try_from(rng.below(length as u64)).expect("below a usize")
 }
 
-/// Leases last half a tick and up to one less than so many more.
+/// Leases last half a tick and fewer than this many more.
 const LONGEST: u32 = 5;

@@ -1,4 +1,4 @@
-//! Thinks up what is asked of one lock next.
+//! Generates the next request for one lock.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::kinds::Kinds;
 use super::numbers::Numbers;
 use super::support::SeededRng;
 
-/// Everyone who has to do with one name.
+/// All owners of one name, and what they have requested.
 pub(crate) struct Cast {
     pub(crate) kinds: Kinds,
     owners: Vec<OwnerId>,
@@ -24,12 +24,12 @@ pub(crate) struct Cast {
     late: Vec<(usize, u32, u32)>,
     /// Owners whose first acquire was undone.
     undone: Vec<usize>,
-    /// Who held it when we last looked.
+    /// The last known holder.
     last: usize,
     numbers: Numbers,
 }
 
-/// One action and the way it takes.
+/// One action and the way in which it is sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) kind: Kind,
@@ -37,21 +37,21 @@ pub(crate) struct Step {
     pub(crate) road: Road,
 }
 
-/// The engine's two entrances, and the two things each makes of many.
+/// The engine's two methods, each of them used in two ways.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Road {
     /// `call_background`, with all sorts of requests.
     ApartMixed,
-    /// `call_background`, with nothing but renewals.
+    /// `call_background`, with renewals only.
     ApartRenewals,
     /// `call`, and nothing else at the same time.
     Call,
-    /// `call`, of many at the same time: most travel in batches.
+    /// `call`, for many requests at the same time: most travel in batches.
     Together,
 }
 
 impl Cast {
-    /// Two clients of ours and one of Java's, whose thread numbers may be negative.
+    /// Makes two clients of this library and one of Redisson, whose thread numbers may be negative.
     pub(crate) fn new(kinds: Kinds, rng: &mut SeededRng) -> Self {
         let [ours, other, java] = [1_u8, 2, 3].map(|number| ClientId::new([number; 16]));
         let thread = -i64::try_from(rng.below(100)).expect("below a hundred");
@@ -78,7 +78,8 @@ impl Cast {
         }
     }
 
-    /// Where some listen: nobody, one or two at the lock's own channel, and all who may wait in its line.
+    /// Returns the channels of the listeners: none, one or two at the lock's own channel, and that of every owner that may
+    /// be queued.
     pub(crate) fn channels(&self, name: &str, rng: &mut SeededRng) -> Vec<Channel> {
         let main = Subject::new(self.kinds.main(), name);
         let mut channels = vec![main.channel(); index_below(3, rng)];
@@ -89,8 +90,8 @@ impl Cast {
         channels
     }
 
-    /// What happens next to a lock that is in this state; `None` if nothing but time passes.
-    /// Leases end half-way between two ticks, as long as ticks are this long.
+    /// Returns the next action for a lock in this state; `None` if only time passes. Leases end halfway between two ticks,
+    /// as long as ticks are this long.
     pub(crate) fn next(
         &mut self,
         held: Option<&LockSnapshot>,
@@ -112,7 +113,7 @@ impl Cast {
             self.last = self.owners.iter().position(known).expect("one of ours");
             u32::try_from(*count).expect("a small count")
         });
-        // Of a free lock there is little to ask but to get it.
+        // For a free lock the only useful request is an acquire, with few exceptions.
         let dice = if held.is_some() { 0..100 } else { 60..160 };
         let action = match dice.start + rng.below(100) {
             0..14 => self.renew(lease, rng),
@@ -160,7 +161,7 @@ impl Cast {
     }
 
     fn acquire(&mut self, held: Option<u32>, tick: Duration, rng: &mut SeededRng) -> Action {
-        // Those that were undone before they were sent, sooner or later, some of them twice.
+        // Send the acquires that were undone before they were sent, sooner or later, some of them twice.
         if !self.late.is_empty() && rng.chance(40) {
             let index = index_below(self.late.len(), rng);
             let (who, attempt, count) = self.late[index];
@@ -171,10 +172,10 @@ impl Cast {
         }
         let who = self.somebody(65, rng);
         let attempt = if self.numbered[who] > 0 && rng.chance(20) {
-            // The same request once more, as a network may deliver it.
+            // The network may deliver the same request again.
             1 + number_below(self.numbered[who], rng)
         } else if rng.chance(30) {
-            // From zero again, as a waiter asks until the lock is free.
+            // Start from zero again, as a waiter does until the lock is free.
             self.numbered[who] = self.numbered[who].max(1);
             1
         } else {
@@ -182,7 +183,7 @@ impl Cast {
             self.numbered[who]
         };
         let count = match held {
-            // Mostly one more; also the same again, a stale lower one, and a leap.
+            // The count is mostly one more; also the same again, a stale lower one, and a leap.
             Some(held) if who == self.last => {
                 *rng.pick(&[held + 1, held + 1, held + 1, held, 1, 3])
             }
@@ -218,7 +219,7 @@ impl Cast {
         }
     }
 
-    /// Somebody on the other side of a read/write lock, who holds it if anybody does.
+    /// Returns an owner on the other side of a read/write lock, the holder if it is one of them.
     fn beside(&self, who: usize) -> Option<OwnerId> {
         let other = self.kinds.of(who).other_side()?;
         let there = |who: &usize| self.kinds.of(*who) == other;
@@ -261,7 +262,7 @@ impl Cast {
         let most = held.unwrap_or(1);
         let left = *rng.pick(&[0, 1, most.saturating_sub(1), most.saturating_sub(1), most]);
         let attempt = if self.numbered[who] > 0 && rng.chance(50) {
-            // The latest acquire: it may have been carried out, refused or overtaken by its end.
+            // The latest acquire may have been executed, refused or overtaken by the end of its hold.
             self.numbered[who]
         } else {
             self.numbered[who] += 1;
@@ -279,7 +280,7 @@ impl Cast {
 
     fn pass(&mut self, lease: Duration, rng: &mut SeededRng) -> Action {
         let from = self.somebody(80, rng);
-        // A taker whose first acquire was undone must not get it.
+        // A taker whose first acquire was undone must not get the lock.
         let to = if !self.undone.is_empty() && rng.chance(40) {
             *rng.pick(&self.undone)
         } else {
@@ -297,7 +298,7 @@ impl Cast {
         }
     }
 
-    /// The holder, or who held it last, in so many cases of a hundred; anyone in the others.
+    /// Returns the last holder in `percent` of a hundred cases; any owner in the others.
     fn somebody(&self, percent: u64, rng: &mut SeededRng) -> usize {
         if rng.chance(percent) {
             return self.last;
@@ -306,7 +307,7 @@ impl Cast {
     }
 }
 
-/// Whose request it is.
+/// Returns the owner that sends the request.
 const fn asker(action: &Action) -> Option<OwnerId> {
     match action {
         Action::Acquire { owner, .. }
@@ -319,12 +320,12 @@ const fn asker(action: &Action) -> Option<OwnerId> {
     }
 }
 
-/// How many permits somebody asks for.
+/// The most permits of one request.
 pub(crate) const MOST_PERMITS: u32 = 3;
-/// More holds show nothing new.
+/// The largest hold count: more holds show nothing new.
 const MOST: u32 = 4;
 
-/// The acquire with this number, to hold the lock so often.
+/// Returns the acquire with this number, for this hold count.
 const fn entry(attempt: u32, count: u32) -> Entry {
     match (attempt, count) {
         (1, _) => Entry::Fresh,

@@ -1,4 +1,4 @@
-//! Looks at what is left in a store, also past its engine.
+//! The remaining content of a store, read through its engine and around it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,14 +12,14 @@ use serde_json::Value;
 use super::clock::Clock;
 use super::support::RedisServer;
 
-/// Everything in a store.
+/// The content of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Keyspace {
     /// The names that the engine itself lists as locked.
     pub(crate) listed: BTreeSet<String>,
     /// The names with a lock key.
     pub(crate) locks: BTreeSet<String>,
-    /// The names with undone acquires, and those.
+    /// The names with tombstones, and their undone acquires.
     pub(crate) undone: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -28,7 +28,7 @@ impl Keyspace {
     ///
     /// # Panics
     ///
-    /// If one of them is of a sort we do not write, or has no end.
+    /// If a key is of an unknown type, or has no expiry where it should have one.
     pub(crate) async fn of_redis(
         server: &RedisServer,
         redis: Arc<dyn Engine>,
@@ -36,7 +36,7 @@ impl Keyspace {
     ) -> Self {
         let (listed, semaphores) = listed(redis).await;
         let found: Vec<(String, String, i64, Vec<String>)> = server.query(&["EVAL", LOOK, "0"]);
-        // No mark is older than that, however long a busy machine took.
+        // No tombstone is older than the round, however long a busy machine took.
         let age =
             i64::try_from(Clock::Wall.now().since(begun).as_millis()).expect("a round is short");
         let mut keyspace = Self {
@@ -48,7 +48,7 @@ impl Keyspace {
                 assert_eq!((&*sort, pttl), ("string", -1), "`{key}` is for ever");
                 continue;
             }
-            // A semaphore's number, which its users have set, and what is out of it.
+            // The number of a semaphore, which its users have set, and its permits in use.
             if members == ["a number"] || members == ["nothing is out"] {
                 assert_eq!(pttl, -1, "`{key}` is for ever");
                 continue;
@@ -79,13 +79,13 @@ impl Keyspace {
                 }
             }
         }
-        // Permits that have run out stay until somebody asks; whoever lists semaphores looks at each.
+        // Expired permits stay until the next request; a listing of semaphores checks each one.
         let out = semaphores.intersection(&keyspace.locks).cloned();
         keyspace.listed.extend(out);
         keyspace
     }
 
-    /// Reads every row that is not over.
+    /// Reads every row that has not expired.
     pub(crate) async fn of_file(file: &Path, engine: Arc<dyn Engine>, now: Moment) -> Self {
         let (mut listed, semaphores) = listed(engine).await;
         listed.extend(semaphores);
@@ -124,7 +124,7 @@ impl Keyspace {
         keyspace
     }
 
-    /// How many listen, all in all.
+    /// Returns the number of listeners of all clients.
     pub(crate) fn listeners(file: &Path) -> i64 {
         let database = Connection::open(file).expect("it is there");
         let count = database.query_row("SELECT count(*) FROM listeners", [], |row| row.get(0));
@@ -132,7 +132,7 @@ impl Keyspace {
     }
 }
 
-/// The names that an engine lists as locked, and those of semaphores.
+/// Returns the names that an engine lists as locked, and those of semaphores.
 async fn listed(engine: Arc<dyn Engine>) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut listed, mut semaphores) = (BTreeSet::new(), BTreeSet::new());
     let mut from = Some(0);
@@ -151,7 +151,7 @@ async fn listed(engine: Arc<dyn Engine>) -> (BTreeSet<String>, BTreeSet<String>)
     (listed, semaphores)
 }
 
-/// In the keys of those who wait, of each reader, of those who have permits, and of what was done to a number.
+/// Parts of the names of auxiliary keys: of waiters, of each reader, of permit holders, and of executed counter requests.
 const PRIVATE: [&str; 8] = [
     "distlock_clients:{",
     "distlock_done:{",

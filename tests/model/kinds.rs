@@ -1,20 +1,20 @@
-//! Which locks are asked for under one name.
+//! The kinds of lock that are requested under one name.
 
 use distlock::internals::protocol::Kind;
 
 use super::support::SeededRng;
 
-/// Which locks are asked for under one name.
+/// The kinds of lock that are requested under one name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kinds {
-    /// These, one after the other.
+    /// These kinds, by turns.
     Any(&'static [Kind]),
-    /// This one.
+    /// This kind alone.
     Only(Kind),
 }
 
 impl Kinds {
-    /// The one where those listen who wait.
+    /// Returns the kind whose channel the listeners subscribe to.
     pub(crate) const fn main(self) -> Kind {
         match self {
             Self::Any(kinds) => kinds[0],
@@ -22,7 +22,7 @@ impl Kinds {
         }
     }
 
-    /// Whether what lives under the name may be something that cannot be asked for.
+    /// Returns whether the name may hold a state of another kind than a request expects.
     pub(crate) fn may_be_wrong(self) -> bool {
         match self {
             Self::Any(kinds) => kinds
@@ -32,7 +32,7 @@ impl Kinds {
         }
     }
 
-    /// What one of the owners asks for: no client asks for two kinds as one owner.
+    /// Returns the kind that an owner requests: no client requests two kinds as one owner.
     pub(crate) const fn of(self, who: usize) -> Kind {
         match self {
             Self::Any(kinds) => kinds[who % kinds.len()],

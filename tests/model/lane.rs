@@ -1,4 +1,4 @@
-//! Some sequences, turn by turn on both engines.
+//! A lane: some sequences, played turn by turn on both engines.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use super::pair::{Pair, Ticks, all};
 use super::sequence::{Asked, Fate, Sequence};
 use super::support::SeededRng;
 
-/// Actions of one sequence.
+/// The number of actions of one sequence.
 pub(crate) const TICKS: u32 = 14;
-/// Before this tick some of the listeners go.
+/// Some of the listeners leave before this tick.
 const LEAVE: u32 = 8;
-/// The watchdog's batches are as long, or longer.
+/// The length of a batch of renewals; the watchdog's batches are as long, or longer.
 const RENEWALS: usize = 64;
-/// Others travel one by one; a long batch would take long.
+/// The length of a list of other requests; they are sent one by one, so that a long list would take long.
 const MIXED: usize = 6;
-/// More than go into one call, with what other lanes ask at the same time.
+/// The number of requests at the same time: more than one batch takes, together with those of other lanes.
 const TOGETHER: usize = 40;
 
 /// Some sequences, and where they run.
@@ -36,26 +36,26 @@ pub(crate) struct Lane {
     pub(crate) sequences: usize,
     pub(crate) kinds: Kinds,
     pub(crate) phase: Duration,
-    /// Whether news may take its time there, and come more often than there is any.
+    /// Whether the store may notify late, and more often than there are releases.
     pub(crate) patient: bool,
-    /// Two clients of one store: the first asks, both listen.
+    /// Two clients of one store: the first sends the requests, both subscribe.
     pub(crate) engines: [Arc<dyn Engine>; 2],
-    /// That the store lives by.
+    /// The clock of the store's leases.
     pub(crate) clock: Clock,
 }
 
-/// What has been shown.
+/// The results of played sequences.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// Those that went through.
+    /// The number of sequences that counted.
     pub(crate) sequences: usize,
     pub(crate) unclear: usize,
     pub(crate) coverage: Coverage,
-    /// The same, of what was asked together.
+    /// The coverage of the requests that were sent at the same time.
     pub(crate) together: Coverage,
-    /// What was sent that may travel in company, whether it counts or not.
+    /// How many requests that may be batched were sent, whether they count or not.
     pub(crate) may_travel: u64,
-    /// What else was sent.
+    /// How many other requests were sent.
     pub(crate) others: u64,
     pub(crate) divergences: Vec<Divergence>,
     pub(crate) slowest_answer: Duration,
@@ -78,8 +78,8 @@ impl Outcome {
 
 /// Sequences that have been played.
 pub(crate) trait Played: Send + 'static {
-    /// Ends them. The same names must be locked, and what was marked as undone, and nothing else,
-    /// remembered: `keys` is what the store held from `sent` on for the time it took to look.
+    /// Ends the sequences and judges them: in both engines the same names must be locked, and exactly the undone acquires
+    /// remembered. `keys` is the content of the store, read from `sent` on within `latency`.
     fn end(
         self,
         keys: &Keyspace,
@@ -122,7 +122,7 @@ pub(crate) struct Run {
     outcome: Outcome,
 }
 
-/// Steps that wait for company, by the index of their sequence.
+/// Steps that wait for others of their batch, by the index of their sequence.
 type Batch = Vec<(usize, Step)>;
 
 impl Run {
@@ -151,7 +151,7 @@ impl Run {
         }
     }
 
-    /// One action at most of every sequence.
+    /// Plays at most one action of every sequence.
     async fn tick(
         &mut self,
         mut next: impl FnMut(&mut Sequence, Option<&LockSnapshot>) -> Option<Step> + Send,
@@ -162,7 +162,7 @@ impl Run {
         let mut acted = BTreeSet::new();
         for index in 0..self.sequences.len() {
             let sequence = &mut self.sequences[index];
-            // One that is over has said all it can.
+            // A sequence that is decided needs no further step.
             if sequence.fate() != Fate::Same {
                 continue;
             }
@@ -213,7 +213,7 @@ impl Run {
         self.record(asked, index, step, memory, store);
     }
 
-    /// All at the same time, as callers do who know nothing of each other.
+    /// Sends all requests at the same time, like callers that do not know of each other.
     async fn call_together(&mut self, batch: Batch) {
         let requests = self.requests(&batch);
         let sent = self.pair.now();
@@ -276,21 +276,21 @@ impl Run {
         store: Result<Reply, StoreError>,
     ) {
         let sequence = &mut self.sequences[index];
-        // Memory's time stands still until the next step: this is how that one left it.
+        // Memory's time stands still until the next step: this is the state that the step has left.
         let ttl = held(&self.pair.memory, sequence).and_then(|holding| holding.ttl);
         let until = ttl.map(|ttl| asked.sent + ttl);
         let divergence = sequence.record(step, asked, memory, store, until);
         self.outcome.divergences.extend(divergence);
     }
 
-    /// Some listeners go, on both sides.
+    /// Drops some listeners, on both sides.
     async fn leave(&mut self, engines: &[Arc<dyn Engine>; 2]) {
         for sequence in &mut self.sequences {
             if sequence.rng.chance(30) {
                 sequence.listeners.pop();
             }
         }
-        // Orders are obeyed in turn: once we listen anew, those have gone.
+        // An engine processes subscriptions in order: once a new one is confirmed, the dropped ones have ended.
         for engine in engines {
             listen(engine.clone(), &format!("{}gone", self.fence.name)).await;
         }
@@ -338,9 +338,9 @@ impl Played for Run {
     }
 }
 
-/// How the lock stands in memory's time.
+/// Returns the state of the lock in memory's time.
 fn held(memory: &Memory, sequence: &Sequence) -> Option<LockSnapshot> {
-    // Whatever it is answers to one of these.
+    // The state belongs to one of these kinds.
     let kinds = [Kind::Mutex, Kind::Write, Kind::Simple, Kind::Semaphore];
     kinds.into_iter().find_map(|kind| {
         let request = Subject::new(kind, sequence.name.clone()).request(Action::Inspect);

@@ -1,4 +1,4 @@
-//! Who hears of releases, and when all has been heard.
+//! Which listeners are notified of releases, and when all notifications have arrived.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::compare::Heard;
 
-/// Knows when every message sent before has arrived: one more that travels behind them.
+/// A fence for notifications: its own message arrives behind every message sent before.
 pub(crate) struct Fence {
     pub(crate) name: Arc<str>,
     store: Arc<dyn Engine>,
@@ -21,7 +21,7 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
-    /// How many calls waiting takes.
+    /// The number of calls of one wait.
     pub(crate) const CALLS: u64 = 2;
 
     pub(crate) async fn build(engines: &[Arc<dyn Engine>; 2], lane: &str) -> Self {
@@ -57,7 +57,7 @@ impl Fence {
             answer.await.expect("the store answers");
         }
         for subscription in &self.listeners {
-            // It is a message of the engine's own: without news nothing would ever be heard.
+            // The engine itself has to deliver this message: if it does not arrive, no other would.
             timeout(PATIENCE, subscription.notified())
                 .await
                 .expect("a release is heard of");
@@ -65,7 +65,7 @@ impl Fence {
     }
 }
 
-/// Listens to the plain lock of this name.
+/// Subscribes to the plain lock of this name.
 pub(crate) async fn listen(engine: Arc<dyn Engine>, name: &str) -> Subscription {
     listen_at(engine, Subject::new(Kind::Mutex, name).channel()).await
 }
@@ -74,7 +74,8 @@ pub(crate) async fn listen_at(engine: Arc<dyn Engine>, channel: Channel) -> Subs
     engine.subscribe(channel).await.expect("anyone may listen")
 }
 
-/// Who of these, in memory and at the store, has had news since we last looked. Where that may take its time one is patient.
+/// Returns which of these listeners, in memory and at the store, were notified since the last call. With `patient` it waits
+/// for a store whose notifications may arrive late.
 pub(crate) async fn who_heard(listeners: &[(Subscription, Subscription)], patient: bool) -> Heard {
     let mut heard = Heard::default();
     for (here, there) in listeners {
@@ -82,7 +83,7 @@ pub(crate) async fn who_heard(listeners: &[(Subscription, Subscription)], patien
         let store = match (patient, memory) {
             (false, _) => has_heard(there),
             (true, true) => timeout(PATIENCE, there.notified()).await.is_ok(),
-            // It may have been told of more than there was.
+            // The store may notify more often than there are releases.
             (true, false) => false,
         };
         heard.memory.push(memory);
@@ -91,11 +92,11 @@ pub(crate) async fn who_heard(listeners: &[(Subscription, Subscription)], patien
     heard
 }
 
-/// Whether there was news since we last looked.
+/// Returns whether there was a notification since the last call.
 fn has_heard(subscription: &Subscription) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     pin!(subscription.notified()).poll(&mut context).is_ready()
 }
 
-/// Only a failure waits for it.
+/// Upper bound for a notification; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(10);

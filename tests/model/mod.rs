@@ -1,11 +1,10 @@
-//! Holds the memory engine's pure rules against the Redis engine's scripts, and against the embedded store's file:
-//! the same random requests at the same times must get the same replies.
+//! Compares the memory engine's pure rules with the Redis engine's scripts, and with the embedded store's file: the same
+//! random requests at the same times must get the same replies.
 //!
-//! Thousands of sequences run side by side, each on a name of its own, in lock-step: one action a
-//! tick. The rules are told the time at which a request is sent to the store, which keeps its own. Leases
-//! end half-way between two ticks, so that ends and actions stay apart; where a busy machine has
-//! brought them together all the same, both answers may be right, and that sequence counts for
-//! nothing. Enough others must be left.
+//! Thousands of sequences run side by side, each on a name of its own, in lock-step: one action per tick. The memory engine
+//! gets the time at which a request is sent to the store, which has a clock of its own. Leases end halfway between two
+//! ticks, so that ends and actions stay apart. If a busy machine has brought them together all the same, different replies
+//! may both be right, and that sequence does not count. Enough others must be left.
 
 #![cfg(all(feature = "redis", feature = "sqlite", feature = "internals"))]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
@@ -30,11 +29,11 @@ use distlock::internals::protocol::Kind;
 use contest::{against_a_file, against_redis};
 use kinds::Kinds;
 
-/// Of one name: what can be told apart.
+/// Kinds that may share a name, because their states can be told apart.
 const MIXED: [Kind; 4] = [Kind::Mutex, Kind::Fenced, Kind::Fair, Kind::Simple];
 /// Both sides of one lock.
 const BOTH: [Kind; 2] = [Kind::Read, Kind::Write];
-/// What can be had without scripts.
+/// The kinds that need no scripts.
 const UNSCRIPTED: [Kind; 3] = [Kind::Mutex, Kind::Fenced, Kind::Simple];
 
 /// Random requests get the same replies from memory and from Redis.
@@ -87,7 +86,7 @@ mod redis_says_what_memory_says {
     }
 }
 
-/// And without scripts.
+/// Random requests get the same replies from memory and from Redis without scripts.
 mod redis_without_scripts_says_what_memory_says {
     use super::*;
 
@@ -112,7 +111,7 @@ mod redis_without_scripts_says_what_memory_says {
     }
 }
 
-/// And from a file.
+/// Random requests get the same replies from memory and from a file.
 mod a_file_says_what_memory_says {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Thinks up what is asked next of a number that is nobody's.
+//! Generates the next request for a counter, which has no owner.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use super::dice::{index_below, number_below, time};
 use super::generator::{Road, Step};
 use super::support::SeededRng;
 
-/// Two clients and what they have asked.
+/// Two clients and their requests.
 pub(crate) struct Numbers {
     clients: [ClientId; 2],
     /// The last request of each.
     last: [i64; 2],
-    /// The requests of each whose answer it waits for.
+    /// The requests of each client without a reply so far.
     unsettled: [BTreeSet<i64>; 2],
-    /// All that were ever thought up, sent or not.
+    /// All requests that were ever generated, sent or not.
     all: Vec<(IdempotencyKey, CounterOp)>,
 }
 
-/// How many permits somebody asks for.
+/// The most permits of one request.
 const MOST: u32 = 3;
 
 impl Numbers {
@@ -55,7 +55,7 @@ impl Numbers {
     }
 
     fn alter(&mut self, counting: bool, tick: Duration, rng: &mut SeededRng) -> Action {
-        // The same request once more, as a network may deliver it: soon, or when its client has long had the answer.
+        // The network may deliver the same request again: soon, or long after its client has received the reply.
         let (key, change) = match self.all.len() {
             known @ 1.. if rng.chance(35) => self.all[index_below(known, rng)],
             _ => self.fresh(counting, tick, rng),
@@ -66,7 +66,7 @@ impl Numbers {
         Action::CounterOp { key, change }
     }
 
-    /// A request that was sent, and one that still will be.
+    /// Undoes a request that was sent, or one that still will be.
     fn undo(&mut self, counting: bool, tick: Duration, rng: &mut SeededRng) -> Action {
         let (key, _) = match self.all.len() {
             known @ 1.. if rng.chance(70) => self.all[known - 1 - index_below(known.min(3), rng)],
@@ -77,7 +77,7 @@ impl Numbers {
         Action::Undo { owner, entry }
     }
 
-    /// Of who stands in line, or took permits and had no answer.
+    /// Releases the place of a waiter, or the permits of a request without a reply.
     fn release(&self, rng: &mut SeededRng) -> Action {
         let owner = match self.all.len() {
             known @ 1.. if rng.chance(60) => self.all[known - 1].0.id,
@@ -134,7 +134,7 @@ impl Numbers {
         }
     }
 
-    /// One of those who wait; each for as many, always.
+    /// Returns the place of a waiter; a place is always for the same number of permits.
     fn place(&self, count: u32, rng: &mut SeededRng) -> OwnerId {
         OwnerId::new(*rng.pick(&self.clients), -i64::from(count))
     }

@@ -1,4 +1,4 @@
-//! The rules and a store, asked at the same moments.
+//! The memory engine and a store, which get the same requests at the same moments.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use tokio::time::Instant;
 use super::clock::Clock;
 use super::sequence::Asked;
 
-/// Between two actions on one name.
+/// The time between two actions on one name.
 pub(crate) const TICK: Duration = Duration::from_millis(1000);
-/// Leases grow no longer than for this.
+/// The longest tick that leases are scaled to.
 const LONGEST_TICK: Duration = Duration::from_secs(3);
 
-/// Memory, which lives by a clock that stands still between two questions, and a store, which keeps its own.
+/// The memory engine, whose clock stands still between two requests, and a store with a clock of its own.
 pub(crate) struct Pair {
     pub(crate) memory: Arc<Memory>,
     pub(crate) store: Arc<dyn Engine>,
-    /// That the store lives by.
+    /// The clock of the store's leases.
     clock: Clock,
-    /// What it said last, in nanoseconds: the time memory lives in.
+    /// The last time read from that clock, in nanoseconds: the present of the memory engine.
     present: Arc<AtomicU64>,
 }
 
@@ -44,7 +44,7 @@ impl Pair {
         }
     }
 
-    /// Moves memory's time to the present.
+    /// Moves memory's time to the present, and returns it.
     pub(crate) fn now(&self) -> Moment {
         let now = self.clock.now();
         self.live_at(now);
@@ -55,10 +55,10 @@ impl Pair {
         self.present.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// When both were asked, who have now answered.
+    /// Returns when both engines were sent a request that they have answered by now.
     pub(crate) fn since(&self, sent: Moment) -> Asked {
         let now = self.clock.now();
-        // Set back meanwhile: nothing can be said of what was asked then.
+        // The clock was set back meanwhile: no conclusion about the request is possible.
         let latency = match now < sent {
             true => Duration::MAX,
             false => now.since(sent),
@@ -67,7 +67,7 @@ impl Pair {
     }
 }
 
-/// When the next actions are due.
+/// The schedule of the actions.
 pub(crate) struct Ticks {
     clock: Clock,
     due: Instant,
@@ -79,8 +79,8 @@ impl Ticks {
         Self { clock, due }
     }
 
-    /// Waits for the next tick, or advances the clock if the test sets it. Returns how long the tick was: a busy machine makes ticks longer,
-    /// and the leases with them.
+    /// Waits for the next tick, or advances the clock if the test sets it. Returns how long the tick was: a busy machine
+    /// makes ticks longer, and the leases with them.
     pub(crate) async fn next(&mut self) -> Duration {
         let last = self.due;
         if self.clock.advance(TICK) {
@@ -92,13 +92,13 @@ impl Ticks {
         (self.due - last).min(LONGEST_TICK)
     }
 
-    /// How long this one has taken so far.
+    /// Returns how long this tick has taken so far.
     pub(crate) fn taken(&self) -> Duration {
         self.due.elapsed()
     }
 }
 
-/// Waits for all of them, and looks at each in turn: the first poll sends it.
+/// Waits for all calls, and polls each in turn: the first poll sends its request.
 pub(crate) async fn all<T>(calls: Vec<BoxFuture<T>>) -> Vec<T> {
     let mut calls: Vec<_> = calls.into_iter().map(|call| (call, None)).collect();
     poll_fn(|cx| {

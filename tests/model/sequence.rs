@@ -1,4 +1,4 @@
-//! One name, what is asked of it, and whether the answers can be compared at all.
+//! One name, its requests, and the judgement whether the replies can be compared at all.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::generator::{Cast, Step};
 use super::listening::who_heard;
 use super::support::SeededRng;
 
-/// A slower answer says too little about when it was given.
+/// The latency bound: a slower reply says too little about when the request was executed.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(150);
 /// Redis counts whole milliseconds and reads its clock now and then.
 pub(crate) const GRAIN: Duration = Duration::from_millis(5);
@@ -21,14 +21,14 @@ pub(crate) struct Sequence {
     pub(crate) name: Arc<str>,
     pub(crate) cast: Cast,
     pub(crate) rng: SeededRng,
-    /// A pair for each that listens: in memory and on Redis.
+    /// A pair for each listener: its subscriptions in memory and at the store.
     pub(crate) listeners: Vec<(Subscription, Subscription)>,
     lines: Vec<Line>,
-    /// When memory's hold ends. Redis's ends no sooner, and later by no more than `slack`.
+    /// When memory's hold ends. The store's ends no sooner, and later by no more than `slack`.
     until: Option<Moment>,
-    /// What else has an end: readers, and those who are believed to wait. Likewise.
+    /// The ends of everything else, with the same slack: of readers, and of waiters' entries.
     ends: Vec<Moment>,
-    /// The slowest answer so far.
+    /// The slowest reply so far.
     slack: Duration,
     tokens: Tokens,
     fate: Fate,
@@ -36,15 +36,15 @@ pub(crate) struct Sequence {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Fate {
-    /// The engines have said different things.
+    /// The engines have given different replies.
     Diverged,
-    /// The same all along.
+    /// The replies were the same all along.
     Same,
-    /// They might have been asked on different sides of a lease's end.
+    /// The engines may have executed a request on different sides of a lease's end.
     Unclear,
 }
 
-/// When something was asked of both.
+/// The time at which a request was sent to both engines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) sent: Moment,
@@ -52,8 +52,8 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Whether both engines must have looked on the same side of all that ends: for memory at these moments, for the store
-    /// later by no more than its slowest answer took.
+    /// Returns whether both engines must have executed the request on the same side of all these ends. They are the ends in
+    /// memory; in the store they are later by no more than its slowest reply took.
     pub(crate) fn is_clear_of<'a>(
         self,
         ends: impl IntoIterator<Item = &'a Moment>,
@@ -70,15 +70,16 @@ impl Asked {
     }
 }
 
-/// What is remembered of an undo that got this reply.
+/// Returns the tombstone of an undo that got this reply.
 pub(crate) fn mark_of(
     kind: Kind,
     action: &Action,
     reply: &Result<Reply, StoreError>,
 ) -> Option<String> {
     match action {
-        // Only a release tells that it had come, and so cannot come any more; unless it is asked many times. Those are
-        // remembered with all that was done.
+        // Without owners there is no tombstone: the undo is remembered among the executed requests. Otherwise only a reply
+        // `Released` proves that the acquire has arrived, and so cannot arrive any more; unless it is sent many times, as by
+        // a waiter in the store's queue.
         Action::Undo { .. } if kind.is_ownerless() => None,
         Action::Undo { owner, entry } => {
             let released = matches!(reply, Ok(Reply::Released { .. }));
@@ -156,7 +157,7 @@ impl Sequence {
         self.diverged("the replies differ in the last line")
     }
 
-    /// Judges who has heard of the last step.
+    /// Judges which listeners were notified of the last step.
     pub(crate) async fn listen(&mut self, patient: bool) -> Option<Divergence> {
         let heard = who_heard(&self.listeners, patient).await;
         let same = heard.memory == heard.redis;
@@ -167,8 +168,8 @@ impl Sequence {
         self.diverged("the news differs in the last line")
     }
 
-    /// Judges whether it is locked: in memory, by the engine's own list and by its key. Says nothing
-    /// about one whose lease ended just then.
+    /// Judges whether the name is locked: in memory, by the engine's own list and by its key. A lease that ended just then
+    /// is not judged.
     pub(crate) fn find(&mut self, held: [bool; 3], asked: Asked) -> Option<Divergence> {
         if !self.is_clear(asked) || held == [held[0]; 3] {
             return None;
@@ -177,7 +178,7 @@ impl Sequence {
         self.diverged(&what)
     }
 
-    /// Judges what Redis remembers as undone.
+    /// Judges which undone acquires the store remembers.
     pub(crate) fn remember(&mut self, undone: Option<&BTreeSet<String>>) -> Option<Divergence> {
         let lines = self.lines.iter();
         let marked =
@@ -201,7 +202,7 @@ impl Sequence {
         Subject::new(step.kind, self.name.clone()).request(step.action.clone())
     }
 
-    /// Whether both engines must have looked on the same side of all that ends.
+    /// Returns whether both engines must have executed the request on the same side of all ends.
     fn is_clear(&self, asked: Asked) -> bool {
         let ends = self.until.iter().chain(&self.ends);
         asked.is_clear_of(ends, self.slack)

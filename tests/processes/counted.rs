@@ -1,4 +1,4 @@
-//! Processes that take and give back permits of a semaphore that only counts, and are killed at any moment.
+//! Processes that acquire and release permits of a counting semaphore, and are killed at any moment.
 
 use std::time::Duration;
 
@@ -10,13 +10,12 @@ use super::{PATIENCE, Process, RedisServer, connect, eventually};
 
 pub(crate) const ROLE: &str = "counted";
 
-/// How many there are.
+/// The total number of permits.
 const ALL: i64 = 12;
-/// Of one process.
+/// The number of tasks of one process.
 const TASKS: u64 = 6;
 
-/// What the dead had is out for ever, and no more than that: nothing is lost with them that they did not have, and nothing is
-/// made up.
+/// The permits of crashed processes stay in use for ever, and only those: no other permit is lost, and none is made up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_are_conserved_when_processes_are_killed_at_any_moment() {
     let server = RedisServer::start();
@@ -40,7 +39,7 @@ async fn permits_are_conserved_when_processes_are_killed_at_any_moment() {
             }
             worker.kill();
         }
-        // What they may have had, and what they had for certain.
+        // The permits that they may have had, and the permits that they had for certain.
         let sum = |key: &str| -> i64 {
             let sum: Option<i64> = server.query(&["GET", key]);
             sum.unwrap_or(0)
@@ -51,7 +50,7 @@ async fn permits_are_conserved_when_processes_are_killed_at_any_moment() {
             (least..=most).contains(&there)
         })
         .await;
-        // Those who stood in line are passed over, and what is left can be had.
+        // Crashed waiters in the queue are skipped, and the remaining permits are available.
         let there = slots.available().await.unwrap();
         eprintln!("round {round}: {there} are left, {least} to {most}");
         assert!((0..=ALL).contains(&there), "{there}");
@@ -61,7 +60,7 @@ async fn permits_are_conserved_when_processes_are_killed_at_any_moment() {
     }
 }
 
-/// The worker's part: takes and gives back until it is killed, and keeps a book that is never behind.
+/// The worker's part: it acquires and releases until it is killed, and keeps a record that is never behind.
 pub(crate) async fn spin() {
     let client = connect(&url()).await;
     let redis = patient_connection(&url()).await;

@@ -1,4 +1,4 @@
-//! Two processes that count in Redis by reading and then writing: the plainest thing a lock is for.
+//! Two processes that count in Redis by reading and then writing: the simplest use of a lock.
 
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn two_processes_that_count_under_the_lock_lose_nothing_and_without_it_they_do()
     assert!(total < TOTAL, "nothing was lost: the lock was not needed");
 }
 
-/// How far they counted, and how often the turn went from one process to the other.
+/// Returns the final count, and how often the lock moved from one process to the other.
 fn race(server: &RedisServer, role: &str) -> (u64, usize) {
     let mut workers = [
         Process::start(role, &server.url()),
@@ -41,7 +41,7 @@ fn race(server: &RedisServer, role: &str) -> (u64, usize) {
 
 /// The worker's part.
 pub(crate) async fn count(orders: Receiver<String>, locked: bool) {
-    // Few hand-offs, so that the lock goes from one process to the other all the time.
+    // The limit of local hand-offs is low, so that the lock keeps moving from one process to the other.
     let client = Client::builder(&url()).handoff_limit(3);
     let client = client.command_timeout(PATIENCE).connect_timeout(PATIENCE);
     let client = client.connect().await;
@@ -75,7 +75,8 @@ pub(crate) async fn count(orders: Receiver<String>, locked: bool) {
     say("done");
 }
 
-/// They are told one after the other, and on a busy machine the first might be done before the second hears of it.
+/// Waits until both have begun: they are told one after the other, and on a busy machine the first might be done before the second receives
+/// its order.
 async fn both_have_begun(connection: &mut MultiplexedConnection) {
     let begun = redis::cmd("INCR").arg(BEGUN).exec_async(connection).await;
     begun.expect("the server is up");
@@ -89,7 +90,7 @@ async fn both_have_begun(connection: &mut MultiplexedConnection) {
     }
 }
 
-/// Not `INCR`: whoever comes between the two halves is overwritten.
+/// Not `INCR`: a write between the two halves is overwritten, which the test must detect.
 async fn increment(connection: &mut MultiplexedConnection) {
     let read: redis::RedisResult<Option<u64>> =
         redis::cmd("GET").arg(COUNTER).query_async(connection).await;

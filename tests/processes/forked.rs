@@ -1,7 +1,7 @@
 //! A forked child has its parent's guards in its memory, and may neither renew nor release them.
 //!
-//! `daemon(3)` forks without `unsafe` on our side and ends the parent at once: nobody but the child is
-//! left to renew, so that a lock which lives on would be its doing.
+//! `daemon(3)` forks without `unsafe` in this project and ends the parent at once: only the child is left that could renew, so that a lock
+//! which lives on would be its doing.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -61,10 +61,10 @@ async fn a_forked_child_does_not_wait_for_answers_that_never_come() {
     fork_and_hear(&mut worker);
 }
 
-/// More are asked for than travel at once: the child has a copy of those who wait for the next call.
+/// More requests are made than fit into one batch: the child has a copy of those that wait for the next call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forked_child_does_not_send_what_its_parent_was_about_to() {
-    // Whether somebody waits just then is a matter of microseconds.
+    // Whether a request waits just then is a matter of microseconds.
     for _ in 0..3 {
         let server = RedisServer::start();
         let mut worker = Process::start(CROWD, &server.url());
@@ -77,13 +77,13 @@ async fn a_forked_child_does_not_send_what_its_parent_was_about_to() {
         worker.ended_well();
         let before = server.commandstats("evalsha");
         server.cmd(&["CLIENT", "UNPAUSE"]);
-        // What the parent has sent is carried out, and its answers wait for whoever reads them.
+        // The requests that the parent has sent are executed, and their replies wait in the connection.
         let sent = Cell::new(0);
         eventually(
             PATIENCE,
             "all that was sent has been carried out",
             async || {
-                // Each is a round of the server's own, in which it reads whatever has come.
+                // Each is a cycle of the server's event loop, in which it reads everything that has arrived.
                 for _ in 0..50 {
                     server.cmd(&["PING"]);
                 }
@@ -109,7 +109,7 @@ fn fork_and_hear(worker: &mut Process) {
     worker.hear("ends");
 }
 
-/// The parent dies in the fork; what it held must end exactly when it would have without the child.
+/// Watches a fork in which the parent ends: its holds must expire exactly when they would have without the child.
 async fn fork_and_watch(role: &str) {
     let server = RedisServer::start();
     let mut worker = Process::start(role, &server.url());
@@ -125,7 +125,7 @@ async fn fork_and_watch(role: &str) {
     // The parent has ended, and the server has read what it sent before.
     worker.ended_well();
     server.cmd(&["PING"]);
-    // When they will expire if nobody renews them, at the earliest and at the latest.
+    // The time at which they expire unless they are renewed, at the earliest and at the latest.
     let ends = NAMES.map(|name| {
         let asked = Instant::now();
         let left = left(&server, name).expect("the fork itself ends nothing");
@@ -156,7 +156,7 @@ async fn fork_and_watch(role: &str) {
     .await;
 }
 
-/// What is left of a lock's lease, if it is held.
+/// Returns the lease that is left of a lock, if it is held.
 fn left(server: &RedisServer, name: &str) -> Option<Duration> {
     let left = u64::try_from(server.pttl(name)).ok()?;
     Some(Duration::from_millis(left))
@@ -189,7 +189,7 @@ pub(crate) fn fork(runtime: Runtime, orders: &Receiver<String>) {
         drop(client);
         Ok(())
     });
-    // Its threads are in the other process: nobody would answer.
+    // Its threads are in the other process: no reply would arrive.
     std::mem::forget(runtime);
     end();
 }
@@ -218,28 +218,28 @@ pub(crate) fn fork_blocking(orders: &Receiver<String>) {
     end();
 }
 
-/// Forks with acquisitions under way, whose answers have come and were not looked at.
+/// The worker's part: it forks with acquires in flight, whose replies have arrived and were not read.
 pub(crate) fn fork_pending(orders: &Receiver<String>) {
-    // It has no threads to lose in a fork: the child could go on with everything.
+    // A current-thread runtime has no threads to lose in a fork: the child could go on with everything.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = Arc::new(builder.enable_all().build().expect("a runtime can be had"));
-    // The child gives up once this is over.
+    // The child gives up after this timeout.
     let client = distlock::Client::builder(&url()).command_timeout(Duration::from_secs(5));
     let client = runtime.block_on(client.default_lease(Lease::KeepAlive(LEASE)).connect());
     let client = client.expect("the server is up");
-    // From now on the server knows the script: one question, one answer.
+    // From now on the server has cached the script: one request, one reply.
     let first = runtime.block_on(client.lock(NAMES[1]).acquire()).unwrap();
     runtime.block_on(first.release()).unwrap();
     say("ready");
     orders.recv().expect("the test says when");
-    // The first goes out alone; the second in a call that a task of the connection's makes.
+    // The first goes out alone; the second in a call that a task of the connection makes.
     let mut pending = NAMES.map(|name| Box::pin(client.lock(name).acquire()));
     for pending in &mut pending {
         let begun = poll_fn(|cx| Poll::Ready(pending.as_mut().poll(cx).is_pending()));
         assert!(runtime.block_on(begun), "a server takes a moment");
     }
     say("asks");
-    // The connection works on; the one who asked does not.
+    // The connection works on; the caller does not.
     runtime.block_on(async {
         while let Err(TryRecvError::Empty) = orders.try_recv() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -278,8 +278,8 @@ pub(crate) fn fork_in_a_crowd(orders: &Receiver<String>) {
     orders.recv().expect("the test says when");
     go_on_in_the_child();
 
-    // The server has answered what was sent by then; now all that was under way here goes on. The thread that read orders
-    // is the parent's.
+    // The server has replied to everything that was sent by then; now all calls in flight go on here. The thread that read orders is in the
+    // parent.
     let told = nix::unistd::read(std::io::stdin(), &mut [0; 64]);
     assert!(told.expect("the test is there") > 0, "it has gone");
     runtime.block_on(async { tokio::time::sleep(Duration::from_millis(300)).await });
@@ -287,7 +287,7 @@ pub(crate) fn fork_in_a_crowd(orders: &Receiver<String>) {
     end();
 }
 
-/// Returns in the child.
+/// Forks after a renewal, and returns in the child.
 fn fork_once_renewed(held: [Held; 2], orders: &Receiver<String>) {
     let renewed = held.each_ref().map(|held| held.valid_until() + LEASE / 9);
     while held[0].valid_until() < renewed[0] || held[1].valid_until() < renewed[1] {
@@ -299,7 +299,7 @@ fn fork_once_renewed(held: [Held; 2], orders: &Receiver<String>) {
     go_on_in_the_child();
 }
 
-/// The child's last word. The test harness, whose threads are in the parent, would never end it.
+/// Ends the child after its last report. The test harness, whose threads are in the parent, would never end it.
 fn end() {
     say("ends");
     raise(Signal::SIGKILL).expect("a process may end itself");
@@ -307,7 +307,7 @@ fn end() {
 
 fn go_on_in_the_child() {
     daemon(true, true).expect("a process may fork");
-    // Nobody waits for this process: if it hangs for good, this is its end.
+    // No process waits for this one: if it hangs for good, the alarm ends it.
     alarm::set(300);
     say("forked");
 }

@@ -1,4 +1,4 @@
-//! A holder that dies without a word.
+//! A holder that is killed without releasing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ async fn a_holder_killed_with_kill_9_frees_its_locks_when_its_lease_ends() {
         assert!(busy.is_none(), "the worker holds it");
         waiting.spawn(client.lock(name).acquire());
     }
-    // All of them wait, and it is really kept alive, or the kill would prove nothing.
+    // All of them are waiting, and the leases are renewed; otherwise the kill would prove nothing.
     eventually(PATIENCE, "everybody listens", async || {
         server.pubsub_channels().len() == NAMES.len()
     })
@@ -47,7 +47,7 @@ async fn a_holder_killed_with_kill_9_frees_its_locks_when_its_lease_ends() {
     }
 }
 
-/// Killed at any moment of a crowd's calls, which travel together.
+/// The process is killed at any moment while a crowd's calls are in flight, in batches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_killed_with_kill_9_leaves_nothing_that_outlives_its_lease() {
     let server = RedisServer::start();
@@ -102,13 +102,13 @@ pub(crate) async fn spin() {
     callers.join_all().await;
 }
 
-/// The worker's part: holds all of them until it is killed.
+/// The worker's part: it holds all of them until it is killed.
 pub(crate) async fn hold(orders: Receiver<String>) {
     let client = connect(&url()).await;
     let mut guards = Vec::new();
     for name in NAMES {
         guards.push(client.lock(name).acquire().await.unwrap());
-        // So that their leases end at different times.
+        // A delay, so that their leases expire at different times.
         tokio::time::sleep(LEASE / 9).await;
     }
     let owners: Vec<_> = guards.iter().map(|guard| guard.owner()).collect();

@@ -1,7 +1,6 @@
 //! Locks between real processes: killed, stopped, racing and forked ones.
 //!
-//! A test starts other processes from its own executable: they enter at [`worker`] and do what
-//! [`worker::run`] has for their role.
+//! A test starts other processes from its own executable: they enter at [`worker`] and do what [`worker::run`] has for their role.
 
 #![cfg(all(feature = "redis", feature = "blocking"))]
 #![expect(
@@ -33,8 +32,8 @@ use self::support::{RedisServer, eventually};
 
 static SHARED: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
 
-/// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
-/// it is not counted as a test that passed.
+/// The entry of the processes that the tests start. It tests nothing by itself and is ignored, so that it is not counted as a test that
+/// passed.
 #[test]
 #[ignore = "no test: the processes that the tests start begin here"]
 fn worker() {
@@ -53,7 +52,7 @@ async fn connect(url: &str) -> Client {
         .expect("the server is up")
 }
 
-/// Two thirds of it are what a busy machine may cost without costing the lock.
+/// Two thirds of it are a margin for a busy machine, which must not lose the lock.
 const LEASE: Duration = Duration::from_secs(8);
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any wait on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);

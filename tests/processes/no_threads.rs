@@ -1,4 +1,4 @@
-//! A process that may start no thread: a container's limit of pids, or a user's.
+//! A process that may not start any thread: it has reached the pid limit of its container or user.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
@@ -17,7 +17,7 @@ fn connecting_where_no_thread_can_be_started_is_an_error_that_says_so() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
     let file = folder.path().join("locks.db");
-    // The limit is none for root.
+    // The limit does not apply to root.
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     let mut limited = match is_root {
         true => {

@@ -1,4 +1,4 @@
-//! Permits of processes that are killed while they take and give them back.
+//! Permits of processes that are killed while they acquire and release them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) const ROLE: &str = "permits";
 const TOTAL: u32 = 7;
 const SEMAPHORE: &str = "exports";
 
-/// On the server and in a file, where what a process had comes back as soon as it has ended.
+/// The test runs on the server and on a file, where the permits of a process return as soon as it has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_of_the_killed_come_back_and_none_is_made_up() {
     let server = RedisServer::start();
@@ -56,7 +56,7 @@ async fn permits_of_the_killed_come_back_and_none_is_made_up() {
     .await;
 }
 
-/// Whoever has how many: together they are as many as there are.
+/// Checks that the permits of all holders together are the total.
 async fn all_are_there(semaphore: &Semaphore) {
     let count = semaphore.count().await.expect("the store answers");
     let out = i64::try_from(count.out).expect("there are few");
@@ -64,7 +64,7 @@ async fn all_are_there(semaphore: &Semaphore) {
     assert!(count.available >= 0, "{count:?}");
 }
 
-/// The worker's part: until it is killed.
+/// The worker's part: it runs until it is killed.
 pub(crate) async fn spin() {
     let client = connect(&url()).await;
     let mut dice = SeededRng::new(std::process::id().into());

@@ -1,4 +1,4 @@
-//! Two processes that take the same three locks, given in opposite orders.
+//! Two processes that acquire the same three locks, given in opposite orders.
 
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use super::{Process, RedisServer, connect};
 
 pub(crate) const ROLE: &str = "several";
 
-/// A busy machine may stand still for seconds; who waits for somebody who waits for it stands still for ever.
+/// A busy machine may stand still for seconds; processes in a deadlock stand still for ever.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// How many rounds there are between two words of progress.
+/// The number of rounds between two progress reports.
 const WORD_EVERY: usize = 250;
 
 #[test]
@@ -41,7 +41,7 @@ fn race(rounds: usize) {
     for worker in &mut workers {
         worker.tell("go");
     }
-    // Each word is waited for as long as anything here: the long form takes longer than that in all.
+    // The timeout applies to each report: all rounds of the long form take longer than that together.
     for _ in 0..rounds / WORD_EVERY {
         for worker in &workers {
             worker.hear("so far");
@@ -74,7 +74,7 @@ pub(crate) async fn play(role: &str, orders: Receiver<String>) {
     for round in 1..=rounds {
         let begun = Instant::now();
         let guard = lock.acquire().await.expect("the server is up");
-        // Not `INCR`: whoever comes between the two halves is overwritten.
+        // Not `INCR`: a write between the two halves is overwritten, which the test must detect.
         let read = redis::cmd("GET")
             .arg("counter")
             .query_async(&mut redis)

@@ -1,5 +1,5 @@
-//! A holder whose whole process stands still for longer than its lease: the garbage collector's pause,
-//! the laptop's lid, the debugger.
+//! A holder whose whole process stands still for longer than its lease, as in a pause of a garbage collector, on a closed laptop or under a
+//! debugger.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,12 +42,12 @@ async fn a_process_stopped_for_two_leases_never_believes_it_holds_the_lock_after
         ago(last_step),
     );
     assert!(last_true < resumed_at, "`is_held()` lied after SIGCONT");
-    // One whose poll had begun when the process was stopped comes to its end; none begins after it.
+    // A poll that had begun when the process was stopped is completed; none begins after it.
     assert!(late_steps <= 1, "its work went on after SIGCONT");
     assert_eq!(late_steps == 1, last_step >= resumed_at);
     assert!(false_calls >= CALLS_BEYOND, "it was asked often enough");
     assert_eq!(holder.hear("released"), "TakenOver");
-    // Whatever it did when it woke up, it did nothing to the new holder.
+    // The woken process has done nothing to the new holder.
     assert!(taken.is_held());
     let holders = SHARED.hgetall(NAME);
     assert_eq!(
@@ -57,7 +57,7 @@ async fn a_process_stopped_for_two_leases_never_believes_it_holds_the_lock_after
     taken.release().await.unwrap();
 }
 
-/// The worker's part: asks without pause whether it holds the lock, and works under it.
+/// The worker's part: it checks without pause whether it holds the lock, and works under it.
 pub(crate) async fn watch() {
     let client = connect(&url()).await;
     let guard = client.lock(NAME).acquire().await.unwrap();
@@ -71,11 +71,11 @@ pub(crate) async fn watch() {
     let work = async {
         loop {
             let now = wall_clock();
-            // A step after such a gap is one after SIGCONT, and so are those behind it.
+            // A step after such a gap is one after SIGCONT, and so are all later steps.
             late += u64::from(late > 0 || now - last_step > LEASE.as_nanos());
             last_step = now;
             steps += 1;
-            // Not before it is at work: what never began cannot be seen to stop.
+            // The report comes only after some steps: work that never began cannot be seen to stop.
             if steps == 10 {
                 say(&format!("holds {owner}"));
             }
@@ -99,7 +99,7 @@ pub(crate) async fn watch() {
     assert_ne!(news.reason, LostReason::Closed);
 }
 
-/// When the last call that said "held" began, and how many calls said otherwise.
+/// Checks in a loop; returns when the last call that returned "held" began, and how many calls returned otherwise.
 fn ask(held: &Held, told: &AtomicBool) -> (u128, u64) {
     let (mut last_true, mut false_calls) = (0, 0);
     while false_calls < CALLS_BEYOND || !told.load(Ordering::Relaxed) {

@@ -1,9 +1,9 @@
-//! What a worker process does, by role.
+//! The work of a worker process, by role.
 
 use super::support::process::{orders, runtime};
 use super::{counted, counter, forked, killed, permits, several, stopped};
 
-/// Does it on a runtime like that of any program.
+/// Runs the role on a runtime like that of any program.
 pub(crate) fn run(role: &str) {
     let orders = orders();
     let runtime = runtime();

@@ -1,4 +1,5 @@
-//! Others that acquire the same lock on the same servers, by what they leave there: `RedissonRedLock`, redsync and node-redlock.
+//! Other libraries that acquire the same lock on the same servers, represented by the keys that they write: `RedissonRedLock`, redsync and
+//! node-redlock.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ fn foreign(server: &RedisServer, format: Format) -> bool {
             let set = &["SET", NAME, "q1J9T2hvdm5nYXJk", "NX", "PX", "60000"];
             server.query::<Option<String>>(set).is_some()
         }
-        // Redisson's script: if the lock is free, or it is its own, once more.
+        // Redisson's script: it grants the lock if it is free, or once more if the caller holds it.
         Format::Plain => {
             let script = "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then \
                           redis.call('hincrby', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return nil end \
@@ -43,7 +44,7 @@ fn who_has_most_of_them_keeps_us_out_and_who_has_fewer_does_not() {
         let taken = lock.acquire_timeout(wait).await.expect("all answer");
         assert!(taken.is_none(), "it asked again and again");
         stage.held_by(&[0, 1, 2]).await;
-        // One goes, and the waiter has it.
+        // One of its holds ends, and the waiter acquires the lock.
         let waiting = tokio::spawn(lock.acquire());
         stage.servers[0].cmd(&["DEL", NAME]);
         let guard = waiting.await.expect("it ends").expect("all answer");
@@ -51,7 +52,7 @@ fn who_has_most_of_them_keeps_us_out_and_who_has_fewer_does_not() {
     });
 }
 
-/// In the end there is less time left than an answer takes: what was said before that stands.
+/// Near the deadline less time is left than a reply takes: the previous result stands.
 #[test]
 fn who_waits_in_vain_over_a_slow_network_is_told_that_others_have_it() {
     simulated(async || {

@@ -1,5 +1,5 @@
-//! Several processes contend for the lock while servers are killed, hang and come back without their memory, and processes
-//! crash. A judge sees every grant.
+//! Several processes contend for the lock while servers are killed, hang and come back without their memory, and processes crash. A judge
+//! sees every grant.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,15 +17,15 @@ const LEASE: Duration = Duration::from_millis(1500);
 const PROCESSES: usize = 4;
 
 thread_local! {
-    /// The last grant of each process that lives.
+    /// The last grant of each live process.
     static HELD: RefCell<BTreeMap<usize, QuorumHeld>> = const { RefCell::new(BTreeMap::new()) };
-    /// No two processes have the same, since a machine that has crashed stays cut off.
+    /// The number of the next process. No two processes have the same, since a machine that has crashed stays cut off.
     static NUMBERS: Cell<usize> = const { Cell::new(0) };
     static GRANTS: Cell<usize> = const { Cell::new(0) };
     static OVERLAPS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The judge: at a grant nobody else may count on the lock.
+/// The judge: checks at a grant that no other process may count on the lock.
 fn granted(process: usize, held: QuorumHeld) {
     GRANTS.set(GRANTS.get() + 1);
     HELD.with_borrow_mut(|all| {
@@ -85,7 +85,7 @@ impl Process {
         Self { number, working }
     }
 
-    /// Nothing that it sends arrives any more, and it counts on nothing.
+    /// Crashes the process: nothing that it sends arrives any more, and it counts on no hold.
     fn crash(self) {
         let name = Self::name(self.number);
         world().network.block(&name, HOST);
@@ -95,12 +95,12 @@ impl Process {
     }
 }
 
-/// Never more than two servers at a time are down or hang; but in turn each one is, and has then forgotten everything.
+/// Disturbs the servers: never more than two at a time are down or hang, but in turn each one is, and has then lost its memory.
 async fn disturb(servers: &[RedisServer]) {
     let pick = |count: usize| usize::try_from(world().below(count as u64)).expect("it is small");
     let mut order: Vec<_> = servers.iter().collect();
     let [a, b, c] = [(); 3].map(|()| order.swap_remove(pick(order.len())));
-    // What is granted now is granted by the other three, one of which forgets it when these are back.
+    // A grant now comes from the other three, one of which forgets it when these are back.
     a.kill();
     let hangs = world().percent(30);
     if hangs {
@@ -117,7 +117,7 @@ async fn disturb(servers: &[RedisServer]) {
     }
     sleep(up_to(100)).await;
     c.restart();
-    // Until most have votes again.
+    // Wait until most have votes again.
     sleep(Duration::from_secs(2) + up_to(1000)).await;
 }
 
@@ -141,7 +141,7 @@ async fn contend(rounds: usize, longest_lease: Duration) -> (usize, usize) {
     (GRANTS.get(), OVERLAPS.get())
 }
 
-/// More seeds than one are played with `DISTLOCK_SEEDS`.
+/// `DISTLOCK_SEEDS` plays more than one seed.
 #[test]
 fn two_never_hold_it_while_servers_and_holders_die_and_come_back_empty() {
     simulated(async || {
@@ -152,7 +152,7 @@ fn two_never_hold_it_while_servers_and_holders_die_and_come_back_empty() {
     });
 }
 
-/// The judge sees what it is there for.
+/// The judge must detect the violation that it exists for.
 #[test]
 fn two_hold_it_where_servers_vote_right_after_their_restart() {
     simulated(async || {

@@ -1,4 +1,4 @@
-//! Two of five servers do not matter; three do. Neither takes long.
+//! The failure of two of five servers does not matter; that of three does. Neither takes long.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Fault {
         }
     }
 
-    /// The time that the servers may take to answer, or not to.
+    /// Returns the time within which the servers reply, or fail to.
     const fn bound(self) -> Duration {
         match self {
             Self::Hung => ANSWER.saturating_add(ROUND_TRIP),
@@ -86,7 +86,7 @@ fn with_three_servers_that_are_killed_hang_or_are_full_it_is_refused_and_nothing
             }
             stage.servers[2..].iter().for_each(|s| fault.end(s));
             stage.nothing_is_left().await;
-            // What was undone is out of the way, and servers that were down are reached again.
+            // The undo is complete by then, and servers that were down are connected again.
             eventually(PATIENCE, "it can be acquired", async || {
                 let taken = lock(&clients, format).try_acquire().await;
                 taken.is_ok_and(|guard| guard.is_some())
@@ -112,7 +112,7 @@ fn a_client_can_be_made_while_its_server_is_down_and_is_of_use_once_it_is_up() {
     });
 }
 
-/// However long a command may take otherwise.
+/// The wait for a hanging server does not depend on the command timeout.
 #[test]
 fn servers_that_hang_are_waited_for_far_less_than_the_lease() {
     simulated(async || {
@@ -153,7 +153,7 @@ fn two_members_on_one_server_are_refused_by_its_address() {
     });
 }
 
-/// Nobody can know that they are one; and it is the same key.
+/// A client cannot know that both addresses lead to one server; and it is the same key.
 #[test]
 fn a_server_with_two_addresses_grants_it_once() {
     simulated(async || {
@@ -168,7 +168,7 @@ fn a_server_with_two_addresses_grants_it_once() {
             let other = lock(&second, format).try_acquire().await;
             assert!(other.expect("two are up").is_none(), "two hold it");
             guard.release().await.expect("it is ours");
-            // Alone, it is no majority by either name.
+            // Alone, it is no majority under either name.
             once.kill();
             let alone = lock(&first, format).try_acquire().await;
             assert!(!matches!(alone, Ok(Some(_))), "{alone:?}");

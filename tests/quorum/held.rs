@@ -1,4 +1,4 @@
-//! What becomes of a lock that is held: servers that answer late, or are lost, or come back.
+//! The fate of a held lock: servers that reply late, or are lost, or come back.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::{Format, LEASE, NAME, ROUND_TRIP, lock, lost, members, on_all, staged, votes};
 use crate::support::{PATIENCE, RedisServer, eventually, simulated};
 
-/// A server has half a second to answer.
+/// A server has half a second to reply.
 const SHORT: Duration = Duration::from_secs(10);
 
 fn short(clients: &[Client], format: Format) -> QuorumLock {
@@ -41,7 +41,7 @@ fn the_loss_of_three_servers_is_told_before_their_leases_are_over() {
         stage.servers[2..]
             .iter()
             .for_each(RedisServer::stop_process);
-        // Whatever they have granted they have granted before this.
+        // Every grant was made before this moment.
         let over = Instant::now() + SHORT;
         let promised = Instant::from_std(guard.valid_until());
         assert!(promised < over, "it was relied on for too long");
@@ -50,7 +50,7 @@ fn the_loss_of_three_servers_is_told_before_their_leases_are_over() {
         assert!(Instant::now() < over);
         sleep_until(over).await;
         assert!(!guard.is_held() && guard.remaining().is_zero());
-        // What is left on the others is released without being asked for.
+        // The holds on the other servers are released without a request of the caller.
         stage.servers[2..]
             .iter()
             .for_each(RedisServer::continue_process);
@@ -65,7 +65,7 @@ fn a_server_that_answers_late_joins_in_and_is_asked_to_give_it_back() {
         for server in &stage.servers[3..] {
             server.simulated().stall(Duration::from_millis(500));
         }
-        // One that is not kept alive: nobody asks again.
+        // A lock that is not kept alive: no further request is sent.
         let lock = lock(&clients, format).with_lease(Lease::Fixed(LEASE));
         let guard = lock.acquire().await.expect("three answer");
         assert_eq!(guard.votes(), 3);
@@ -89,7 +89,7 @@ fn what_is_given_back_before_a_server_has_answered_is_given_back_there_too() {
             .iter()
             .for_each(RedisServer::continue_process);
         stage.nothing_is_left().await;
-        // What they were asked before it comes after it, or never.
+        // Requests that were sent before it are executed after it, or never.
         drop(on_all(&lock).await);
     });
 }
@@ -125,7 +125,7 @@ async fn force_open(clients: &[Client]) {
 fn a_lock_that_is_forced_open_on_every_server_is_lost() {
     staged(async |stage, clients, format| {
         let guard = on_all(&short(&clients, format)).await;
-        // By others: its own clients hear of it when they next renew it, one server after the other.
+        // Other clients open it: its own learn of it when they next renew it, one server after the other.
         force_open(&stage.clients().await).await;
         lost(&guard).await;
     });
@@ -187,7 +187,7 @@ fn a_fixed_lease_is_extended_by_most_servers_or_not_at_all() {
         let others = stage.clients().await;
         let fixed = lock(&clients, format).with_lease(Lease::Fixed(SHORT));
         let guard = on_all(&fixed).await;
-        // Its servers go one by one; most of them are enough.
+        // Its servers fail one by one; a majority is enough.
         stage.servers[..2].iter().for_each(RedisServer::kill);
         guard.extend(SHORT * 3).await.expect("three answer");
         assert!(guard.remaining() > SHORT * 2, "{:?}", guard.remaining());
@@ -202,7 +202,7 @@ fn a_fixed_lease_is_extended_by_most_servers_or_not_at_all() {
     });
 }
 
-/// Others would trust a server again that has forgotten a longer one.
+/// Other clients would again trust a server that has forgotten a longer lease.
 #[test]
 fn a_lease_is_not_extended_for_longer_than_a_restarted_server_is_waited_for() {
     simulated(async || {
@@ -221,7 +221,7 @@ fn a_lease_is_not_extended_for_longer_than_a_restarted_server_is_waited_for() {
     });
 }
 
-/// It is left to its leases, which nobody renews any more.
+/// The lock is left to its leases, which are not renewed any more.
 #[test]
 fn a_lock_that_is_forgotten_stays_until_its_leases_are_over() {
     staged(async |stage, clients, format| {
@@ -251,7 +251,7 @@ fn the_time_that_the_answers_took_is_taken_off_the_lease() {
         let lease = Duration::from_secs(120);
         let lock = lock(&clients, format).with_lease(Lease::Fixed(lease));
         let guard = lock.acquire().await.expect("they have six seconds");
-        // And one hundredth, and two milliseconds.
+        // The allowance is one hundredth, and two milliseconds.
         let (left, most) = (
             guard.remaining(),
             lease - Duration::from_millis(1202) - took,
@@ -269,7 +269,7 @@ fn an_owner_takes_it_once_more_and_has_it_until_both_are_given_back() {
         });
         let lock = QuorumLock::new(owned).with_longest_lease(Duration::ZERO);
         let first = on_all(&lock).await;
-        // What answers after the first has left it would be a new one's.
+        // Wait for all servers: a hold that one grants after the release of the first would be a new one.
         let again = on_all(&lock).await;
         first.release().await.expect("it is ours");
         assert!(again.is_held());
@@ -300,7 +300,7 @@ fn it_is_held_for_as_long_as_its_members_may_be_and_not_asked_for_again() {
     });
 }
 
-/// A server that comes back counts from the beginning, not from where it came back.
+/// The lease on a server that comes back counts from the beginning, not from its return.
 #[test]
 fn what_comes_back_does_not_make_it_last_longer() {
     staged(async |stage, clients, _| {
@@ -308,7 +308,7 @@ fn what_comes_back_does_not_make_it_last_longer() {
         let lease = Lease::KeepAlive(Duration::from_secs(4));
         let begun = Instant::now();
         let guard = on_all(&bounded(&clients, longest).with_lease(lease)).await;
-        // So late that one which counted from there would last for seconds longer.
+        // The return is so late that a lease which counted from there would last for seconds longer.
         sleep(Duration::from_secs(3)).await;
         // Two at a time are forced open: they are asked again.
         for two in [&clients[..2], &clients[2..4]] {

@@ -1,4 +1,4 @@
-//! One lock on five servers, some of which are killed, hang, are full, or restart and have forgotten everything.
+//! One lock on five servers, some of which are killed, hang, are full, or restart without their memory.
 
 mod beside;
 mod contention;
@@ -16,7 +16,7 @@ use crate::support::{ChaosProxy, PATIENCE, RedisServer, builder, eventually, sim
 
 const NAME: &str = "quorum";
 const LEASE: Duration = Duration::from_secs(40);
-/// The time that a server has to answer: a twentieth of the lease.
+/// The time in which a server has to reply: a twentieth of the lease.
 const ANSWER: Duration = Duration::from_secs(2);
 /// More than a request and its reply take, with a proxy in between and a new connection.
 const ROUND_TRIP: Duration = Duration::from_millis(500);
@@ -24,9 +24,9 @@ const ROUND_TRIP: Duration = Duration::from_millis(500);
 /// The format of the lock, which decides which libraries share it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Format {
-    /// `RedissonRedLock`.
+    /// The format of `RedissonRedLock`.
     Plain,
-    /// redsync, node-redlock.
+    /// The format of redsync and node-redlock.
     Simple,
 }
 
@@ -43,12 +43,12 @@ impl Stage {
         Self { servers }
     }
 
-    /// One client for each server.
+    /// Connects one client to each server.
     async fn clients(&self) -> Vec<Client> {
         clients(self.servers.iter().map(RedisServer::url)).await
     }
 
-    /// A proxy before each server, and a client for each proxy.
+    /// Starts a proxy before each server, and connects a client to each proxy.
     async fn proxied(&self) -> (Vec<ChaosProxy>, Vec<Client>) {
         let servers = self.servers.iter();
         let proxies: Vec<_> = servers
@@ -58,7 +58,7 @@ impl Stage {
         (proxies, clients)
     }
 
-    /// The servers that hold the lock.
+    /// Returns the servers that hold the lock.
     fn holders(&self) -> Vec<usize> {
         let holds = |place: &usize| {
             let found = self.servers[*place].try_query::<bool>(&["EXISTS", NAME]);
@@ -77,7 +77,7 @@ impl Stage {
     }
 }
 
-/// Plays a story with locks of each format, on five servers and with one client for each.
+/// Plays a scenario with locks of each format, on five servers and with one client for each.
 fn staged(story: impl AsyncFn(Stage, Vec<Client>, Format) + Copy + Send + 'static) {
     simulated(async move || {
         for format in FORMATS {
@@ -105,7 +105,7 @@ fn members(clients: &[Client], format: Format) -> Vec<Member> {
     members.collect()
 }
 
-/// The lock, on servers that have a vote at once: they are as young as the test.
+/// Returns the lock, on servers that have a vote at once: they are as young as the test.
 fn lock(clients: &[Client], format: Format) -> QuorumLock {
     QuorumLock::new(members(clients, format))
         .with_lease(Lease::KeepAlive(LEASE))

@@ -1,4 +1,4 @@
-//! A server that restarted may have forgotten a holder: it has no vote until every lease from before is over.
+//! A server that restarted may have forgotten a holder: it has no vote until every lease from before has expired.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::{FORMATS, Format, NAME, Stage, clients, lost, members, staged};
 use crate::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, simulated};
 
-/// A server has six tenths of a second to answer.
+/// A server has six tenths of a second to reply.
 const LEASE: Duration = Duration::from_secs(12);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -16,7 +16,7 @@ fn lock(clients: &[Client], format: Format) -> QuorumLock {
     QuorumLock::new(members(clients, format)).with_lease(Lease::Fixed(LEASE))
 }
 
-/// A lock is held on three servers, one of which forgets that: three of five are free then. The holder cannot hear of that.
+/// A lock that is held on three servers, one of which forgets it: three of five are free then. The holder cannot learn of that.
 struct Forgotten {
     guard: QuorumGuard,
     others: Vec<Client>,
@@ -27,7 +27,7 @@ impl Forgotten {
     async fn by_one(format: Format) -> Self {
         let stage = Stage::new();
         let ((proxies, clients), others) = (stage.proxied().await, stage.clients().await);
-        // Until all have their votes.
+        // Wait until all have their votes.
         sleep(LEASE + SECOND).await;
         stage.servers[3..].iter().for_each(RedisServer::kill);
         let guard = lock(&clients, format).acquire().await;
@@ -66,7 +66,7 @@ fn who_was_forgotten_by_one_server_keeps_the_others_out_until_its_lease_is_over(
     });
 }
 
-/// What the rule is for, and that the test before this one could fail.
+/// The purpose of the rule, which shows that the test before this one could fail.
 #[test]
 fn two_hold_it_after_a_restart_where_the_rule_is_switched_off() {
     simulated(async || {
@@ -79,7 +79,7 @@ fn two_hold_it_after_a_restart_where_the_rule_is_switched_off() {
     });
 }
 
-/// Where nothing is in the way, a holder that is forgotten does not believe for long.
+/// On working connections a forgotten holder soon learns of the loss.
 #[test]
 fn who_was_forgotten_by_too_many_is_told_at_once() {
     staged(async |stage, clients, format| {
@@ -107,7 +107,7 @@ fn after_most_have_restarted_nobody_gets_it_for_a_lease_and_is_told_why() {
         // The first of them has its vote back a lease after this, and then there are enough.
         let before = Instant::now();
         stage.servers[2..].iter().for_each(RedisServer::restart);
-        // The first attempts may find connections that have ended.
+        // The first attempts may use connections that have ended.
         eventually(SECOND, "it is told why", async || {
             let why = lock(&clients, format).try_acquire().await;
             let Err(error @ Error::Several { .. }) = why else {
@@ -188,8 +188,7 @@ fn servers_that_restart_while_they_are_asked_have_no_vote() {
     });
 }
 
-/// What is known of a server is known by a connection, and what was known before it broke says nothing of the server behind
-/// the next one.
+/// The knowledge about a server belongs to a connection: after it broke, nothing is known of the server behind the next one.
 #[test]
 fn a_grant_by_a_server_that_restarted_after_it_was_asked_for_its_age_does_not_count() {
     simulated(async || {
@@ -203,17 +202,17 @@ fn a_grant_by_a_server_that_restarted_after_it_was_asked_for_its_age_does_not_co
     });
 }
 
-/// The error of a caller whose server restarts between the question for its age and the grant.
+/// Returns the error of a caller whose server restarts between the request for its age and the grant.
 async fn restarted_before_its_grant() -> String {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
-    // Without scripts requests go one after the other, on a connection that is made anew when it has to be.
+    // Without scripts requests go one after the other, on a connection that is made anew when necessary.
     let client = clients([proxy.url_with("scripts=off")]).await;
     let alone = QuorumLock::new([client[0].lock(NAME).into()])
         .with_lease(Lease::KeepAlive(Duration::from_secs(60)))
         .with_longest_lease(SECOND);
     sleep(2 * SECOND).await;
-    // One request before it is never answered, so that the next one waits.
+    // The reply to the request before it never arrives, so that the next one waits.
     proxy.rule(Match::command("WATCH").nth(1), Fault::HoldReply);
     let before = tokio::spawn(client[0].lock("another").try_acquire());
     eventually(PATIENCE, "it is held back", async || {
@@ -225,11 +224,11 @@ async fn restarted_before_its_grant() -> String {
         let asked = requests.filter(|words| words.concat() == "INFOserver");
         asked.count()
     };
-    // Each connection asks who that is when it is made.
+    // Each new connection first asks for the identity of the server.
     let before_it = asked();
     let taking = tokio::spawn(alone.try_acquire());
     eventually(PATIENCE, "its age is known", async || {
-        // All are answered but the one that is held back.
+        // All requests have a reply but the one that is held back.
         asked() > before_it && proxy.unanswered() <= 1
     })
     .await;
@@ -245,7 +244,7 @@ async fn restarted_before_its_grant() -> String {
     error.to_string()
 }
 
-/// Where a client may not ask a server since when it is up, it has been for as long as one is connected.
+/// A server that denies the client the request for its age counts as up for as long as a connection to it exists.
 #[test]
 fn a_server_that_does_not_say_has_a_vote_once_it_is_connected_for_a_lease() {
     simulated(async || {

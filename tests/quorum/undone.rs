@@ -1,4 +1,4 @@
-//! What is given up, or never answered, leaves nothing anywhere.
+//! Requests that are cancelled, or never replied to, leave nothing on any server.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Wake for Alarm {
     }
 }
 
-/// Polls so often, each time because it was woken; says whether it came to its end.
+/// Polls up to this many times, each time after a wake; returns whether the future completed.
 async fn polled<F: Future + Send>(mut future: Pin<&mut F>, times: usize) -> bool {
     let alarm = Arc::new(Alarm(Notify::new()));
     let waker = Waker::from(alarm.clone());
@@ -55,7 +55,7 @@ fn dropped_at_any_await_it_leaves_nothing_and_its_release_goes_on() {
     });
 }
 
-/// While it asks, releases what the others have granted, and before it asks again.
+/// The waiter is dropped while it sends its requests, while it releases what the others have granted, and before its next requests.
 #[test]
 fn dropped_while_another_has_most_of_them_it_leaves_nothing_on_the_others() {
     staged(async |stage, clients, format| {
@@ -64,7 +64,7 @@ fn dropped_while_another_has_most_of_them_it_leaves_nothing_on_the_others() {
         let theirs = lock(&theirs[..3], format).with_lease(LONG);
         for polls in 0..WAITING {
             let held = theirs.acquire().await.expect("all are up");
-            // Two of its three are most of them: where it has only those, ours may have three of five.
+            // Two of the holder's three servers are a majority of them: if it has only those, our client may have three of five.
             stage.held_by(&[0, 1, 2]).await;
             let mut waiting = Box::pin(ours.acquire());
             assert!(!polled(waiting.as_mut(), polls).await, "it is theirs");
@@ -77,9 +77,9 @@ fn dropped_while_another_has_most_of_them_it_leaves_nothing_on_the_others() {
     });
 }
 
-/// What is left is seen: nothing goes by itself while the test waits.
+/// A lease so long that no key expires while the test waits: every left-over is seen.
 const LONG: Lease = Lease::KeepAlive(Duration::from_secs(120));
-/// It has asked twice by then.
+/// The waiter has sent its requests twice by then.
 const WAITING: usize = 14;
 
 #[test]
@@ -90,7 +90,7 @@ fn where_the_answers_of_three_are_lost_it_is_refused_and_undone_there() {
             stage.servers.iter().for_each(Script::make_known);
             let (proxies, clients) = stage.proxied().await;
             let lock = lock(&clients, Format::Plain);
-            // A first connection of each client.
+            // Each client makes its first connection.
             on_all(&lock).await.release().await.expect("all agree");
             for proxy in &proxies[2..] {
                 let acquire = Match::words(|words| Script::Acquire.runs(words)).nth(1);
@@ -105,7 +105,7 @@ fn where_the_answers_of_three_are_lost_it_is_refused_and_undone_there() {
             for proxy in &proxies[2..] {
                 assert_eq!(proxy.injected().len(), 1, "{fault:?} took effect");
             }
-            // Undone by an undo of its own: what is held up comes later, and finds that it is not to be.
+            // Undone by a separate request: the delayed one arrives later, and finds its tombstone.
             eventually(PATIENCE, "it is undone", async || {
                 let is_undo = |words: &Vec<String>| Script::Undo.runs(words);
                 let mut proxies = proxies[2..].iter();
@@ -123,7 +123,7 @@ fn where_the_answers_of_three_are_lost_it_is_refused_and_undone_there() {
     });
 }
 
-/// One server is slow to grant it, and its client closes right after the guard has gone: by then it is undone there.
+/// One server is slow to grant it, and its client closes right after the guard was dropped: by then it is undone there.
 #[test]
 fn a_client_that_closes_right_after_the_guard_has_undone_what_is_under_way() {
     simulated(async || {
@@ -141,7 +141,7 @@ fn a_client_that_closes_right_after_the_guard_has_undone_what_is_under_way() {
                 true => guard.release().await.expect("it is ours"),
             }
             clients[4].close().await.expect("its server answers");
-            // Whatever a client does after that, its program may have ended.
+            // The program of a closed client may have ended, so a later request would not count.
             let sent = proxies[4].requests().len();
             eventually(PATIENCE, "everything has come", async || {
                 proxies[4].unanswered() == 0

@@ -1,4 +1,5 @@
-//! What needs a real server, and no process of its own: one program, so that the fixtures are compiled and linked once.
+//! The tests that need a real server, but no process of their own: one program, so that the fixtures are compiled and linked
+//! once.
 //!
 //! `cargo test --all-features --test real tls::` runs one of them.
 

@@ -1,5 +1,6 @@
-//! One story on a real server for each group of tests that otherwise runs under simulated time: the simulated server and network
-//! behave as the real ones do. The stories wait for events. Leases last for minutes, except where the story is about renewals.
+//! One story on a real server for each group of tests that otherwise runs under simulated time: they show that the simulated
+//! server and network behave as the real ones do. The stories wait for events. Leases last for minutes, except where the
+//! story is about renewals.
 #![cfg(feature = "redis")]
 #![expect(
     clippy::disallowed_methods,
@@ -35,7 +36,7 @@ async fn until_free(server: &RedisServer, name: &str) {
     .await;
 }
 
-/// `lost_replies`: the reply to a re-entry never comes, since the connection is cut in its place.
+/// The story of `lost_replies`: the reply to a re-entry never arrives, since the connection is cut in its place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_re_entry_whose_reply_is_lost_does_not_count() {
     let server = RedisServer::start();
@@ -72,7 +73,7 @@ async fn until_heard(server: &RedisServer, name: &str) {
     .await;
 }
 
-/// `waiting`: by message, and across a restart of the server that forgets everything.
+/// The story of `waiting`: a waiter is notified by a message, and survives a restart of the server that forgets everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_told_by_message_and_rides_through_a_restart_of_its_server() {
     let server = RedisServer::start();
@@ -84,7 +85,7 @@ async fn a_waiter_is_told_by_message_and_rides_through_a_restart_of_its_server()
     let second = waiting.await.expect("no panic").expect("it was released");
     second.release().await.expect("it is held");
 
-    // Another name: the subscription of the first may still be there, before the second waiter has asked.
+    // The second part uses another name: the subscription of the first may still exist before the second waiter's request.
     let lost = holder.lock("shelf").acquire().await.expect("it is free");
     let waiting = tokio::spawn(other.lock("shelf").acquire());
     until_heard(&server, "shelf").await;
@@ -97,7 +98,7 @@ async fn a_waiter_is_told_by_message_and_rides_through_a_restart_of_its_server()
     third.release().await.expect("it is held");
 }
 
-/// `leases`: what is renewed outlives its lease, and a holder whose key is deleted is told.
+/// The story of `leases`: a renewed lock outlives its lease, and a holder whose key is deleted is notified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_is_renewed_at_the_server_and_a_lost_lock_is_told() {
     let server = RedisServer::start();
@@ -105,7 +106,7 @@ async fn a_lease_is_renewed_at_the_server_and_a_lost_lock_is_told() {
     let builder = patient(&server.url()).default_lease(Lease::KeepAlive(lease));
     let client = builder.connect().await.expect("the server runs");
     let guard = client.lock("stock").acquire().await.expect("it is free");
-    // As if most of the lease had gone by: the next renewal makes it whole.
+    // The TTL is lowered as if most of the lease had elapsed: the next renewal restores the whole lease.
     let cut: u64 = server
         .try_query(&["PEXPIRE", "stock", "20000"])
         .expect("it runs");
@@ -122,7 +123,7 @@ async fn a_lease_is_renewed_at_the_server_and_a_lost_lock_is_told() {
     assert!(!guard.is_held());
 }
 
-/// `batches`: five hundred locks are acquired at once, and released at once.
+/// The story of `batches`: five hundred locks are acquired at once, and released at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_locks_are_taken_and_released_together() {
     let server = RedisServer::start();
@@ -143,7 +144,7 @@ async fn many_locks_are_taken_and_released_together() {
     assert_eq!(keys().expect("it runs"), Vec::<String>::new());
 }
 
-/// `quorum`: one of three servers is killed while the lock is held, and it is no loss.
+/// The story of `quorum`: one of three servers is killed while the lock is held, and the lock is not lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quorum_of_real_servers_outlives_the_death_of_one() {
     let servers = [(); 3].map(|()| RedisServer::start());
@@ -152,7 +153,7 @@ async fn a_quorum_of_real_servers_outlives_the_death_of_one() {
         for server in &servers {
             members.push(connect(&server.url()).await.lock("nightly").into());
         }
-        // Otherwise a server that has just been started has no vote for a lease.
+        // By default a server that has just been started has no vote for a lease.
         QuorumLock::new(members).with_longest_lease(Duration::ZERO)
     };
     let (ours, theirs) = (lock().await, lock().await);
@@ -165,7 +166,7 @@ async fn a_quorum_of_real_servers_outlives_the_death_of_one() {
     next.release().await.expect("most servers are up");
 }
 
-/// `rules`: an acquire that its caller has given up arrives after it was undone, and is refused.
+/// The story of `rules`: an acquire that its caller has abandoned arrives after it was undone, and is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_that_arrives_after_its_undo_is_refused() {
     let server = RedisServer::start();
@@ -173,7 +174,7 @@ async fn an_acquire_that_arrives_after_its_undo_is_refused() {
     let proxy = ChaosProxy::start(server.addr());
     let hasty = patient(&proxy.url()).command_timeout(Duration::from_millis(500));
     let client = loop {
-        // A busy machine may take longer.
+        // On a busy machine the connect may take longer.
         if let Ok(client) = hasty.clone().connect().await {
             break client;
         }

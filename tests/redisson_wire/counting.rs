@@ -1,4 +1,4 @@
-//! Redisson's semaphore that only counts: its key, its messages, and what Java has written.
+//! Redisson's counting semaphore: its key, its messages, and the keys that Java has written.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::support::{RedisServer, eventually};
 use super::{PATIENCE, assert_just_set, connect};
 
 const NONE: Vec<Vec<u8>> = Vec::new();
-/// What is private of ours goes by itself.
+/// The time to live of distlock's private keys.
 const MINUTES: Duration = Duration::from_secs(5 * 60);
 
 fn channel(name: &str) -> String {
     in_slot("redisson_sc", name)
 }
 
-/// Without what is ours, each of which has an end.
+/// Returns the keys without distlock's private ones, each of which expires.
 fn keys(server: &RedisServer) -> Vec<String> {
     let mut keys = server.keys();
     keys.retain(|key| {
@@ -81,7 +81,7 @@ async fn what_a_client_has_taken_takes_no_more_room_than_what_is_under_way() {
         slots.release(1).await.unwrap();
     }
     assert!(room() <= 3, "{}", room());
-    // One waits all the while, and stands in line.
+    // One waiter waits all the while, and is queued.
     let big = {
         let slots = client.counting_semaphore("slots");
         tokio::spawn(async move { slots.acquire(1000).await })
@@ -129,7 +129,7 @@ async fn permits_go_from_ours_to_java_and_back() {
     assert_eq!(server.query::<String>(&["GET", "slots"]), "0");
 }
 
-/// D21: Redisson asks again only when a message comes.
+/// D21: a Redisson waiter sends another request only when a message arrives.
 #[tokio::test]
 async fn d21_a_lost_message_keeps_nobody_waiting_for_permits() {
     let server = RedisServer::start();
@@ -142,14 +142,14 @@ async fn d21_a_lost_message_keeps_nobody_waiting_for_permits() {
             !server.pubsub_channels().is_empty()
         })
         .await;
-        // Nobody says anything.
+        // No message is published.
         server.cmd(&["INCRBY", "slots", &many.to_string()]);
         let ended = tokio::time::timeout(PATIENCE, waiting).await;
         ended.expect("it asks by itself").unwrap().unwrap();
     }
 }
 
-/// Redisson's `addPermits` and `drainPermits` forget it, and tell Java's waiters a number that they choke on.
+/// Redisson's `addPermits` and `drainPermits` drop the time to live, and publish a number to Java's waiters on which they fail.
 #[tokio::test]
 async fn d37_a_time_to_live_is_kept_and_nobody_is_told_a_negative_number() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! Redisson's fair lock: its list, its times, its channels, and its arithmetic beside ours.
+//! Redisson's fair lock: its list, its timeouts, its channels, and its arithmetic beside distlock's.
 
 #![allow(
     dead_code,
@@ -18,26 +18,26 @@ use super::support::{RedisServer, eventually};
 use super::{LEASE, PATIENCE};
 
 pub(crate) const NAME: &str = "order";
-/// Until when those of ours are there: a key of our own beside Redisson's.
+/// The key with the times until which distlock's waiters count as alive: a private key beside Redisson's.
 pub(crate) const ALIVE: &str = "distlock_alive:{order}";
 
 pub(crate) type Waiting = JoinHandle<Result<Guard<Fair>, Error>>;
 
-/// Takes the free lock until further notice.
+/// Acquires the free lock without a limit.
 pub(crate) async fn hold(client: &Client) -> Guard<Fair> {
     let lock = client.fair_lock(NAME).with_lease(Lease::Fixed(LEASE));
     let taken = lock.try_acquire().await.expect("the server answers");
     taken.expect("it is free")
 }
 
-/// One of ours that has come to stand in line, at its end, and sleeps. Says who it is there.
+/// Starts a waiter of this library, and waits until it is at the end of the queue and sleeps. Returns its owner id as well.
 pub(crate) async fn stand(server: &RedisServer, client: &Client) -> (Waiting, String) {
     let waiting = asleep(server, tokio::spawn(client.fair_lock(NAME).acquire())).await;
     let owner = line(server).pop().expect("somebody stands there");
     (waiting, owner)
 }
 
-/// Waits until one more stands in line, listens, and has asked once more since: then it sleeps.
+/// Waits until one more waiter is queued, is subscribed, and has sent one more request since: then it sleeps.
 pub(crate) async fn asleep<T>(server: &RedisServer, waiting: JoinHandle<T>) -> JoinHandle<T> {
     let (before, asked) = (line(server), questions(server));
     eventually(PATIENCE, "it sleeps in line", async || {
@@ -53,7 +53,7 @@ pub(crate) async fn asleep<T>(server: &RedisServer, waiting: JoinHandle<T>) -> J
     waiting
 }
 
-/// How often somebody of ours has asked: each time it is looked how long the line is.
+/// Returns how many requests waiters of this library have sent: each reads the length of the queue.
 pub(crate) fn questions(server: &RedisServer) -> u64 {
     server.commandstats("llen")
 }
@@ -66,12 +66,12 @@ pub(crate) async fn granted(waiting: Waiting) -> Guard<Fair> {
     granted.expect("the server answers")
 }
 
-/// Who stands in line, the first one first.
+/// Returns the waiters in the queue, the head first.
 pub(crate) fn line(server: &RedisServer) -> Vec<String> {
     server.query(&["LRANGE", &queue(), "0", "-1"])
 }
 
-/// How long it is until each may be passed over.
+/// Returns the time until each waiter may be skipped.
 pub(crate) fn times(server: &RedisServer) -> BTreeMap<String, i64> {
     let scores: Vec<(String, f64)> = server.query(&["ZRANGE", &timeout(), "0", "-1", "WITHSCORES"]);
     let now = now(server);
@@ -82,13 +82,13 @@ pub(crate) fn times(server: &RedisServer) -> BTreeMap<String, i64> {
     left.collect()
 }
 
-/// The server's clock, in ms.
+/// Returns the server's clock, in ms.
 pub(crate) fn now(server: &RedisServer) -> i64 {
     let (seconds, micros): (i64, i64) = server.query(&["TIME"]);
     seconds * 1000 + micros / 1000
 }
 
-/// A time was counted down from this a moment ago.
+/// Asserts that a time was counted down from this a moment ago.
 #[track_caller]
 pub(crate) fn assert_about(left: i64, from: Duration) {
     super::assert_just_set(left, from + ROUNDING);

@@ -1,4 +1,4 @@
-//! Redisson's counter of fencing tokens: it goes on from ours, and we from its.
+//! Redisson's counter of fencing tokens: it continues from distlock's tokens, and distlock from its.
 
 use distlock::{Client, Error, FencingToken, Guard};
 
@@ -30,7 +30,7 @@ async fn a_name_with_a_brace_has_its_counter_where_redisson_has_it() {
     guard.release().await.unwrap();
 }
 
-/// It takes a lock by HINCRBY and INCR.
+/// Redisson acquires a lock by HINCRBY and INCR.
 #[tokio::test]
 async fn redisson_counts_on_from_ours_and_we_from_its() {
     let server = RedisServer::start();
@@ -47,13 +47,13 @@ async fn redisson_counts_on_from_ours_and_we_from_its() {
     }
 }
 
-/// Somebody has set it: whatever came next might be less than what was given before.
+/// The counter was overwritten: the next token might be less than an earlier one.
 #[tokio::test]
 async fn a_counter_that_cannot_be_counted_on_is_refused_and_left_alone() {
     let server = RedisServer::start();
     for scripts in ["", "?scripts=off"] {
         let client = connect_with(&server, scripts).await;
-        // Beyond 2^53 not every number is one of Lua's, and at 2^63 Redis ends.
+        // Beyond 2^53 some integers have no exact value in Lua, and at 2^63 the integers of Redis end.
         for counter in [
             "text",
             "1.5",
@@ -72,7 +72,7 @@ async fn a_counter_that_cannot_be_counted_on_is_refused_and_left_alone() {
             assert_eq!(server.query::<String>(&["GET", COUNTER]), counter);
             assert_eq!(server.keys(), [COUNTER], "nothing is held");
         }
-        // Set while it is held: who has it keeps it, and gives it back though another waits.
+        // The counter is set while the lock is held: the holder keeps the lock, and releases it although another client waits.
         server.cmd(&["DEL", COUNTER]);
         let held = take(&client).await;
         let waiting = tokio::spawn(client.fenced_lock("order").acquire());
@@ -89,7 +89,7 @@ async fn a_counter_that_cannot_be_counted_on_is_refused_and_left_alone() {
     }
 }
 
-/// Where it has counted from 1 all along, ours are far ahead, and its next ones are too.
+/// If Redisson has counted from 1 all along, distlock's tokens are far ahead, and Redisson's next ones are too.
 #[tokio::test]
 async fn a_small_counter_of_redissons_is_raised() {
     let server = RedisServer::start();
@@ -102,7 +102,7 @@ async fn a_small_counter_of_redissons_is_raised() {
     assert!(theirs > 1_000_000_000_000_000);
 }
 
-/// Its MultiLock does that to every key of a lock.
+/// Redisson's MultiLock sets a time to live on every key of a lock.
 #[tokio::test]
 async fn a_counter_that_was_given_an_end_loses_it_with_the_next_grant() {
     let server = RedisServer::start();
@@ -119,7 +119,7 @@ async fn a_counter_that_was_given_an_end_loses_it_with_the_next_grant() {
     guard.release().await.unwrap();
 }
 
-/// Greater than the server's own time would be: only what the client has seen keeps it growing.
+/// The token is greater than the server's own time: only what the client has seen keeps the tokens increasing.
 #[tokio::test]
 async fn a_client_that_has_seen_a_token_gets_a_greater_one_from_a_server_that_forgot() {
     for parameters in WAYS {
@@ -150,7 +150,7 @@ async fn a_client_that_has_seen_nothing_goes_by_the_servers_time() {
     }
 }
 
-/// It has the counter as it was before.
+/// The replica has the counter as it was before those grants.
 #[tokio::test]
 async fn a_replica_that_is_promoted_without_the_last_grants_gives_greater_tokens() {
     let (primary, replica) = (RedisServer::start(), RedisServer::start());
@@ -170,7 +170,7 @@ async fn a_replica_that_is_promoted_without_the_last_grants_gives_greater_tokens
     assert!(next > last, "{next} after {last}");
 }
 
-/// Where the lock goes from one waiter of a client to the next in the same breath.
+/// The release hands the lock off to the next waiter of the same client in one step.
 #[tokio::test]
 async fn a_lock_that_is_passed_on_has_a_greater_token_though_the_counter_was_set_back() {
     for parameters in WAYS {
@@ -189,7 +189,7 @@ async fn a_lock_that_is_passed_on_has_a_greater_token_though_the_counter_was_set
     }
 }
 
-/// One hold has one token, whatever becomes of the counter meanwhile.
+/// A hold keeps its token, whatever happens to the counter meanwhile.
 #[tokio::test]
 async fn an_owner_that_enters_again_keeps_its_token_though_the_counter_has_gone() {
     for parameters in WAYS {
@@ -221,7 +221,7 @@ async fn a_counter_of_another_type_is_an_error_and_nothing_is_held() {
     assert_eq!(server.keys(), [COUNTER]);
 }
 
-/// What a client has seen of one lock is not told to a server that is asked for another.
+/// A token that a client has seen of one lock is not sent with a request for another.
 #[tokio::test]
 async fn a_counter_near_its_end_spoils_only_its_own_lock() {
     for parameters in WAYS {
@@ -252,7 +252,7 @@ async fn a_counter_near_its_end_spoils_only_its_own_lock() {
             let other = client.fenced_lock("other").acquire().await.unwrap();
             other.release().await.unwrap();
         }
-        // Repaired in the store, it is repaired for all clients, whatever they have seen.
+        // A counter that is repaired in the store is repaired for all clients, whatever they have seen.
         server.cmd(&["DEL", COUNTER]);
         for client in &clients {
             let guard = take(client).await;
@@ -262,7 +262,7 @@ async fn a_counter_near_its_end_spoils_only_its_own_lock() {
     }
 }
 
-/// The script that gives tokens, on a server whose clock is wrong for a while.
+/// Runs the script that returns tokens, on a server whose clock is wrong for a while.
 #[test]
 fn a_clock_beyond_the_last_token_is_an_error_and_leaves_no_counter() {
     let server = RedisServer::start();
@@ -292,7 +292,7 @@ fn a_clock_beyond_the_last_token_is_an_error_and_leaves_no_counter() {
 /// The year 2096.
 const LONG_AWAY: u64 = 4_000_000_000_000_000;
 
-/// A counter an hour in the future, as from a server whose clock was wrong.
+/// Sets a counter an hour in the future, as from a server whose clock was wrong.
 fn far_ahead(server: &RedisServer) -> u64 {
     let (seconds, _): (u64, u64) = server.query(&["TIME"]);
     let ahead = (seconds + 3_600) * 1_000_000;
@@ -309,7 +309,7 @@ async fn take(client: &Client) -> Guard<distlock::Fenced> {
     taken.expect("the server answers").expect("it is free")
 }
 
-/// The same of a server that was away: the first question may be lost with the connection.
+/// Acquires the lock like `take`, on a server that was away: the first request may be lost with the connection.
 async fn take_in_time(client: &Client) -> Guard<distlock::Fenced> {
     let mut taken = None;
     eventually(PATIENCE, "the server is back", async || {
@@ -324,8 +324,8 @@ async fn connect_with(server: &RedisServer, parameters: &str) -> Client {
     connect_to(&(server.url() + parameters)).await
 }
 
-/// With scripts, and without.
+/// Parameters with scripts, and without.
 const WAYS: [&str; 2] = ["", "?scripts=off"];
 
-/// How a server loses all it knew: by order, and by a restart without persistence.
+/// The ways in which a server loses all its data: by a command, and by a restart without persistence.
 const FORGETTING: [fn(&RedisServer); 2] = [RedisServer::flushall, RedisServer::restart];

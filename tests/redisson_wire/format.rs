@@ -1,4 +1,4 @@
-//! What a lock of ours looks like to anyone else.
+//! The format of a lock, as other programs see it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn a_held_lock_is_one_hash_field_named_after_its_owner() {
     assert_is_redissons(&guard.owner());
     assert_just_set(server.pttl("order"), LEASE);
 
-    // Another hold of the same client is another owner's; only the number tells them apart.
+    // Another hold of the same client has another owner; only the number tells them apart.
     let other = hold(&client, "other").await;
     assert_is_redissons(&other.owner());
     let client_of = |owner: String| owner.split(':').next().map(str::to_owned);
@@ -58,13 +58,13 @@ async fn re_entry_writes_2_and_a_partial_release_writes_1_and_leaves_the_ttl() {
     let fields = |count: &str| BTreeMap::from([(outer.owner(), count.to_owned())]);
     assert_eq!(server.hgetall("order"), fields("2"));
 
-    // Somewhere else than either lease would put it, so that any change shows.
+    // This time to live differs from what either lease would set, so that any change shows.
     server.cmd(&["PEXPIRE", "order", "40000"]);
     inner.release().await.unwrap();
     assert_eq!(server.hgetall("order"), fields("1"));
     assert_just_set(server.pttl("order"), Duration::from_secs(40));
 
-    // A shorter lease of a nested hold does not cut the outer one's.
+    // A nested hold with a shorter lease does not shorten the outer one's.
     let brief = lock.clone().with_lease(Lease::Fixed(LEASE / 4));
     let inner = brief.acquire().await.unwrap();
     assert_eq!(server.hgetall("order"), fields("2"));
@@ -75,7 +75,7 @@ async fn re_entry_writes_2_and_a_partial_release_writes_1_and_leaves_the_ttl() {
         server.hgetall("order") == fields("1")
     })
     .await;
-    // And a longer one raises it.
+    // A nested hold with a longer lease extends it.
     let inner = lock.acquire().await.unwrap();
     assert_just_set(server.pttl("order"), LEASE);
     inner.release().await.unwrap();
@@ -160,7 +160,7 @@ async fn the_database_in_the_address_is_the_one_that_is_used() {
         let hash: Vec<String> = server.query(&["EVAL", IN_DATABASE, "1", "order", "3"]);
         assert_eq!(hash, [guard.owner(), "1".to_owned()]);
         assert!(server.keys().is_empty(), "database 0 stays empty");
-        // The same name elsewhere is another lock.
+        // The same name in another database is another lock.
         let elsewhere = connect(&server).await;
         hold(&elsewhere, "order").await.release().await.unwrap();
         // Channels are the same in all databases.
@@ -183,7 +183,7 @@ async fn a_unix_socket_is_an_address_like_any_other() {
     let guard = hold(&client, "order").await;
     assert_eq!(server.hgetall("order")[&guard.owner()], "1");
     assert!(other.lock("order").try_acquire().await.unwrap().is_none());
-    // Waiting goes through the socket, too: the other one's release wakes a waiter at once.
+    // Waiting works over the socket, too: the other client's release wakes a waiter at once.
     guard.release().await.unwrap();
     let guard = hold(&other, "order").await;
     let waiter = tokio::spawn(client.lock("order").acquire());
@@ -228,7 +228,7 @@ async fn a_renewal_changes_the_ttl_and_nothing_else() {
     leaves_nothing(&server, client).await;
 }
 
-/// Looks into another database without staying there.
+/// Reads another database and returns to the previous one.
 const IN_DATABASE: &str = "
 redis.call('SELECT', ARGV[1])
 return redis.call('HGETALL', KEYS[1])";

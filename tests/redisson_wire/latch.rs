@@ -1,4 +1,4 @@
-//! Redisson's latch: its key, its messages, and what Java has written.
+//! Redisson's latch: its key, its messages, and the keys that Java has written.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::support::{RedisServer, eventually};
 use super::{PATIENCE, assert_just_set, connect};
 
 const NONE: Vec<Vec<u8>> = Vec::new();
-/// What is private of ours goes by itself.
+/// The time to live of distlock's private keys.
 const MINUTES: Duration = Duration::from_secs(5 * 60);
 
 fn channel(name: &str) -> String {
     format!("redisson_countdownlatch__channel__{{{name}}}")
 }
 
-/// Without what is ours, each of which has an end.
+/// Returns the keys without distlock's private ones, each of which expires.
 fn keys(server: &RedisServer) -> Vec<String> {
     let mut keys = server.keys();
     keys.retain(|key| {
@@ -71,7 +71,7 @@ async fn what_a_client_has_done_to_a_latch_takes_no_more_room_than_what_is_under
         .iter()
         .find(|key| key.starts_with("distlock_done:{loaded}:"));
     let done = done.expect("it is kept for minutes");
-    // The last one, whose answer nobody has said to have had, and what is below.
+    // The last idempotency key, whose reply no client has acknowledged, and the acknowledged bound.
     assert_eq!(server.query::<u64>(&["ZCARD", done]), 2);
     assert_just_set(server.pttl(done), MINUTES);
     assert_eq!(all.len(), 2, "{all:?}");
@@ -121,11 +121,11 @@ async fn d22_who_waits_in_java_is_let_through_when_a_latch_is_deleted() {
     ear.unsubscribe().await;
 }
 
-/// Redisson wraps a latch's name in braces whatever is in it, and makes a key of that: in a cluster it may not touch both. We
-/// publish there, too, but touch no key outside the latch's slot.
+/// Redisson wraps a latch's name in braces whatever is in it, and makes a key of that: in a cluster a script may not use both. Distlock
+/// publishes there, too, but uses no key outside the latch's slot.
 #[tokio::test]
 async fn d23_a_latch_with_braces_in_its_name_keeps_to_its_slot() {
-    // One that refuses whatever touches two slots.
+    // A server that refuses any command on two slots.
     let server = cluster().await;
     let client = connect(&server).await;
     for name in ["a{b}c", "{tag}:loaded", "foo{bar", "loaded"] {
@@ -171,14 +171,14 @@ async fn what_others_have_written_is_a_count_or_it_is_refused() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let latch = client.latch("loaded");
-    // Java's `trySetCount(0)`: open, and set all the same.
+    // Java's `trySetCount(0)`: the latch is open, and set all the same.
     for open in ["0", "-3"] {
         server.cmd(&["SET", "loaded", open]);
         assert_eq!(latch.count().await.unwrap(), 0);
         latch.wait().await.unwrap();
         assert!(!latch.try_set(2).await.unwrap());
         assert_eq!(latch.count_down().await.unwrap(), 0);
-        // It may be another program's number.
+        // The number may belong to another program.
         assert_eq!(server.query::<String>(&["GET", "loaded"]), open);
     }
     for no_count in ["", "soon", "1.5", "007", "-0", " 1", "9007199254740993"] {
@@ -220,7 +220,7 @@ async fn nobody_listens_to_a_latch_that_nobody_waits_for() {
     .await;
 }
 
-/// D21: Redisson looks again only when a message comes.
+/// D21: a Redisson waiter polls again only when a message arrives.
 #[tokio::test]
 async fn d21_a_lost_message_keeps_nobody_waiting_for_a_latch() {
     let server = RedisServer::start();
@@ -235,15 +235,15 @@ async fn d21_a_lost_message_keeps_nobody_waiting_for_a_latch() {
         !server.pubsub_channels().is_empty()
     })
     .await;
-    // Nobody says anything.
+    // No message is published.
     server.cmd(&["DEL", "loaded"]);
     let ended = tokio::time::timeout(PATIENCE, waiting).await;
     ended.expect("it looks by itself").unwrap().unwrap();
 }
 
-/// A server that is all of a cluster.
+/// Starts a server that is the only node of a cluster.
 async fn cluster() -> RedisServer {
-    // Where Redis 6.2 has no choice: the bus ten thousand ports further on, the slots one by one.
+    // Redis 6.2 has no option for either: the bus port is ten thousand higher, and each slot is listed.
     let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
     let slots: Vec<String> = (0..16_384).map(|slot| slot.to_string()).collect();
     let add = ["CLUSTER", "ADDSLOTS"].into_iter();

@@ -1,4 +1,4 @@
-//! A semaphore whose number somebody has deleted while permits are out: as an eviction does, or an end that the number had.
+//! A semaphore whose number was deleted while permits are in use: by an eviction, or because the number had a time to live.
 
 use distlock::{Client, Lease};
 
@@ -35,7 +35,7 @@ async fn a_number_that_is_set_once_more_leaves_out_what_is_out() {
     assert_eq!(available(&server, "exports"), 2);
 }
 
-/// However a permit comes back: what there were in all is not known from it.
+/// Whichever way a permit is returned: it does not show the total.
 #[tokio::test]
 async fn a_number_that_somebody_has_deleted_is_not_made_anew_by_what_comes_back() {
     let server = RedisServer::start();
@@ -98,7 +98,7 @@ async fn an_acquire_that_is_undone_without_its_number_leaves_nothing_out() {
     let out = || scores(&server, "{exports}:timeout").len();
     eventually(PATIENCE, "it is granted", async || out() == 1).await;
     server.cmd(&["DEL", "exports"]);
-    // Nobody knows its outcome then.
+    // The outcome of the request is then unknown.
     taken.abort();
     proxy.cut_all();
     eventually(PATIENCE, "it is taken back", async || out() == 0).await;

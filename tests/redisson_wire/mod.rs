@@ -1,4 +1,4 @@
-//! Redisson's format, byte for byte, and Redisson itself as a peer on the same server. What goes by time is in `simulated.rs`.
+//! Redisson's format, byte for byte, and Redisson itself as a peer on the same server. The tests that depend on time are in `simulated.rs`.
 
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]

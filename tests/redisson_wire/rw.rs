@@ -1,4 +1,4 @@
-//! What a read/write lock of ours looks like to anyone else: its hash, its readers' time-outs and its messages.
+//! The format of a read/write lock, as other programs see it: its hash, its readers' timeouts and its messages.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ async fn readers_say_0_and_writers_1_on_redissons_channel_whatever_the_name() {
         let writer = write(&lock, LEASE).await;
         writer.release().await.unwrap();
         assert_eq!(ear.rest(&server).await, [b"1"], "{name}");
-        // Dropped, it is the same.
+        // A dropped guard has the same effect.
         drop(read(&lock, LEASE).await);
         assert_eq!(ear.message().await, b"0", "{name}");
         drop(write(&lock, LEASE).await);
@@ -128,7 +128,7 @@ async fn a_prefix_stands_before_every_key_of_it() {
     }
 }
 
-/// Redisson's unlock deletes the highest time-out, whichever is the longest.
+/// Redisson's unlock deletes the timeout with the highest number, whichever is the longest.
 #[tokio::test]
 async fn each_time_a_reader_holds_it_has_a_key_and_the_last_to_stay_has_the_longest_time() {
     let server = RedisServer::start();
@@ -147,7 +147,7 @@ async fn each_time_a_reader_holds_it_has_a_key_and_the_last_to_stay_has_the_long
         server.keys(),
         sorted(&["prices", &keys[0], &keys[1], &keys[2]])
     );
-    // As if it had been asked for last.
+    // As if this hold had been acquired last.
     server.cmd(&["PEXPIRE", &keys[2], "90000"]);
     server.cmd(&["PEXPIRE", "prices", "90000"]);
     let longest = Duration::from_secs(90);
@@ -238,7 +238,7 @@ async fn a_downgrade_leaves_a_reader_of_its_own_name_and_says_1() {
     );
     assert_eq!(server.keys(), sorted(&["prices", &key]));
     assert_just_set(server.pttl("prices"), LEASE);
-    // D18: Redisson says nothing, and readers wait until the lease is over.
+    // D18: Redisson publishes nothing, and readers wait until the lease expires.
     assert_eq!(ear.rest(&server).await, [b"1"]);
     reader.release().await.unwrap();
     assert_eq!(ear.rest(&server).await, [b"0"]);
@@ -263,7 +263,7 @@ async fn an_upgrade_is_a_writer_beside_its_reader() {
     );
     assert_eq!(ear.rest(&server).await, [b"1"]);
     let writer = reader.try_upgrade().await.unwrap().expect("alone");
-    // What is left of the writer is not cut to what was left of the reader.
+    // The remaining lease of the writer is not cut to that of the reader.
     reader.release().await.unwrap();
     let field = format!("{}:write", writer.owner());
     assert_eq!(server.hgetall("prices"), hash("write", &[(&field, "1")]));

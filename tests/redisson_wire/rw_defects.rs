@@ -1,4 +1,4 @@
-//! Defects of Redisson's read/write lock that ours has not, by the numbers of the list of them.
+//! Defects of Redisson's read/write lock that distlock does not have, by their numbers in the list of defects.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn d9_a_lease_that_ran_out_is_not_the_next_ones() {
         assert_just_set(server.pttl("prices"), Duration::from_secs(30));
         drop(brief);
         writer.release().await.unwrap();
-        // The server ends a lease a little later than its holder: the next may have had to wait, and to take a question back.
+        // The server ends a lease a little later than its holder: the next owner may have had to wait, and to undo a request.
         gone_but_for_marks(&server, client).await;
     });
 }
@@ -76,7 +76,7 @@ fn d10_and_d19_a_nested_lease_neither_shortens_the_lock_nor_adds_to_it() {
                 assert_just_set(server.pttl("prices"), lasts);
             }
             while let Some((writer, reader)) = guards.pop() {
-                // And what is given back in part keeps what was asked for.
+                // And a partial release keeps the requested lease.
                 assert_just_set(server.pttl("prices"), LEASE * 2);
                 if let Some(guard) = writer {
                     guard.release().await.unwrap();
@@ -172,12 +172,13 @@ fn d43_who_is_told_before_it_sleeps_does_not_sleep() {
     });
 }
 
-/// It asks and listens, and asks again; before it hears that this was in vain, the writer has left and said so.
+/// The waiter sends a request, subscribes, and sends another; before the reply that this one was in vain arrives, the writer has left and
+/// published that.
 async fn is_told_before_it_sleeps<K: Send + 'static>(lock: fn(&Client) -> Lock<K>) {
     let server = RedisServer::start();
     let other = connect(&server).await;
     let prices = other.rw_lock("prices");
-    // So that the server knows the scripts: what is held back below is an answer to one.
+    // The server must know the scripts: what is held back below is a reply to one.
     read(&prices, LEASE).await.release().await.unwrap();
     let writer = write(&prices, LEASE).await;
 
@@ -192,7 +193,7 @@ async fn is_told_before_it_sleeps<K: Send + 'static>(lock: fn(&Client) -> Lock<K
     .await;
     assert_eq!(server.pubsub_channels(), [rw_channel("prices")]);
     writer.release().await.unwrap();
-    // The word of it goes another way than the answer, and comes first.
+    // The message takes another connection than the reply, and arrives first.
     sleep(Duration::from_millis(100)).await;
     assert!(!waiting.is_finished(), "nobody has answered it");
     proxy.let_go();
@@ -203,5 +204,5 @@ async fn is_told_before_it_sleeps<K: Send + 'static>(lock: fn(&Client) -> Lock<K
     gone_but_for_marks(&server, other).await;
 }
 
-/// Less than the two seconds after which a waiter asks without having been told.
+/// Less than the two seconds after which a waiter sends a request without having been notified.
 const UNTOLD: Duration = Duration::from_millis(1700);

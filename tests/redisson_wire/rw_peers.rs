@@ -1,4 +1,5 @@
-//! One read/write lock, a Java client and ours, where it goes by Java's times. `scripts/interop` plays the rest with the real one.
+//! One read/write lock, a Java client and distlock, in the cases that depend on Java's times. `scripts/interop` plays the rest with the
+//! real one.
 
 use std::time::Duration;
 
@@ -13,16 +14,16 @@ use super::{LEASE, PATIENCE, assert_just_set, connect, leaves_nothing};
 const THREAD: i64 = 47;
 const A_MINUTE: &str = "60000";
 
-/// Who knows how long Java's watchdog lets a lock last.
+/// Connects a client that knows Redisson's watchdog timeout.
 async fn beside(server: &RedisServer, watchdog: Duration) -> Client {
     let builder = builder(&server.url()).redisson_watchdog_timeout(watchdog);
-    // A server on a busy machine is slow to answer, and not down; but it is asked again before the lock is over.
+    // A server on a busy machine replies late although it is not down; but the timeout must allow a retry before the lease expires.
     let builder = builder.command_timeout(watchdog / 4);
     let client = builder.connect_timeout(PATIENCE).connect().await;
     client.expect("the server is up")
 }
 
-/// Redisson's sets what is left of the whole lock to its own time-out, however long others were promised it.
+/// Redisson's watchdog sets the time to live of the whole lock to its own timeout, however long the leases of other holders are.
 #[test]
 fn javas_watchdog_does_not_cost_a_reader_of_ours_its_hold() {
     simulated(async || {
@@ -37,13 +38,13 @@ fn javas_watchdog_does_not_cost_a_reader_of_ours_its_hold() {
         assert_just_set(server.pttl("prices"), LEASE);
         let millis = WATCHDOG.as_millis().to_string();
         assert_eq!(java.read_lock("prices", THREAD, &millis).await, None);
-        // Now and then ours comes between the two.
+        // A renewal of distlock's client sometimes comes between the two commands.
         eventually(PATIENCE, "it cuts", async || {
             assert!(java.renew_read("prices", THREAD, &millis).await);
             server.pttl("prices") <= 6000
         })
         .await;
-        // It dies, and what it left of the lock would end with it.
+        // The Java client crashes, and the rest of the lock would expire with it.
         sleep(WATCHDOG * 3 / 2).await;
         assert!(fixed.is_held() && alive.is_held());
         assert!(server.pttl("prices") > 0, "asserted anew");
@@ -52,7 +53,7 @@ fn javas_watchdog_does_not_cost_a_reader_of_ours_its_hold() {
             Some(())
         );
         assert!(lock.write().try_acquire().await.unwrap().is_none());
-        // And it goes on cutting.
+        // And Java's watchdog goes on shortening the time to live.
         assert_eq!(java.read_lock("prices", 49, &millis).await, None);
         for _ in 0..4 {
             assert!(java.renew_read("prices", 49, &millis).await);
@@ -79,13 +80,13 @@ fn a_reader_that_javas_watchdog_cut_short_says_so_before_it_is_over() {
         let millis = WATCHDOG.as_millis().to_string();
         assert_eq!(java.read_lock("prices", THREAD, &millis).await, None);
         assert!(java.renew_read("prices", THREAD, &millis).await);
-        // Nothing more gets through: what it relies on ends no later than the lock.
+        // No further renewal arrives: the end of the hold that the client relies on is no later than that of the lock.
         server.stop_process();
         let lost = timeout(PATIENCE, guard.lost()).await.expect("it notices");
         assert_eq!(lost.expect("not released").reason, LostReason::Expired);
         server.continue_process();
         drop(guard);
-        // A renewal that got through at last may have made it last for all that was promised.
+        // A renewal that arrived in the end may have extended the lock to the full lease.
         let promised = LEASE + PATIENCE;
         eventually(promised, "it is over", async || server.keys().is_empty()).await;
         client.close().await.unwrap();
@@ -98,18 +99,18 @@ fn a_java_reader_that_died_keeps_no_writer_of_ours_out() {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Java::start(&server).await);
         let lock = client.rw_lock("prices");
-        // Alone: its time-outs have gone, and what another has made of the lock's time stays.
+        // Without other readers: its timeouts have expired, and the longer time to live that another client has set stays.
         for _ in 0..2 {
             assert_eq!(java.read_lock("prices", THREAD, "3000").await, None);
         }
-        // Before it is over itself.
+        // Set before the lock expires by itself.
         assert_eq!(server.query::<u32>(&["PEXPIRE", "prices", A_MINUTE]), 1);
         eventually(PATIENCE, "it is over", async || server.keys() == ["prices"]).await;
         let seen = client.admin().inspect("prices").await.unwrap();
         assert!(seen.is_none(), "{seen:?}");
         write(&lock, LEASE).await.release().await.unwrap();
         assert!(server.keys().is_empty());
-        // Beside a reader of ours, who does not see it go.
+        // Beside a reader of this library, which is not notified when the Java reader expires.
         let reader = read(&lock, LEASE).await;
         assert_eq!(java.read_lock("prices", THREAD, "50").await, None);
         let key = timeout_key("prices", &java.owner(THREAD), 1);

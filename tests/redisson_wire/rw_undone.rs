@@ -1,4 +1,4 @@
-//! What an acquire of ours that is taken back says: what a release would.
+//! The message of an acquire that is undone: the same as that of a release.
 
 use distlock::{Client, Lock};
 
@@ -12,7 +12,7 @@ fn a_reader_that_is_taken_back_says_0_and_a_writer_1() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
-        // So that the server knows the scripts: what is held back below is an answer to one, not that it is unknown.
+        // The server must know the scripts: what is held back below is a reply to one, not that it is unknown.
         let lock = client.rw_lock("prices");
         read(&lock, LEASE).await.release().await.unwrap();
         write(&lock, LEASE).await.release().await.unwrap();
@@ -26,7 +26,7 @@ fn a_reader_that_is_taken_back_says_0_and_a_writer_1() {
     });
 }
 
-/// It is granted, and its future dropped before it has heard so; nobody ever hears it.
+/// The acquire is granted, its future is dropped before the reply, and the reply never arrives.
 async fn is_taken_back<K: Send + 'static>(server: &RedisServer, lock: fn(&Client) -> Lock<K>) {
     let proxy = ChaosProxy::start(server.addr());
     let asks = |words: &[Vec<u8>]| words.iter().any(|word| word == b"prices");
@@ -38,7 +38,7 @@ async fn is_taken_back<K: Send + 'static>(server: &RedisServer, lock: fn(&Client
     acquiring.abort();
     let dropped = acquiring.await.expect_err("it has not heard of it");
     assert!(dropped.is_cancelled(), "{dropped}");
-    // Until then the answer might come, and is waited for.
+    // Before this the reply might still arrive, and the client waits for it.
     proxy.cut_all();
     eventually(PATIENCE, "it is taken back", async || !held()).await;
     client.close().await.expect("the server is up");

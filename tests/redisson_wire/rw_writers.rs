@@ -1,4 +1,4 @@
-//! What a writer of ours that waits says when it gives up.
+//! The message of a waiting writer that gives up.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulate
 use super::{LEASE, PATIENCE, connect, connect_to};
 
 const WRITERS: &str = "distlock_writers:{prices}";
-/// Long enough for a waiter to have asked, listened and asked again: from then on it sleeps for 2 s if nobody wakes it.
+/// Long enough for a waiter to have sent a request, subscribed and sent another: from then on it sleeps for 2 s unless it is woken.
 const ASLEEP: Duration = Duration::from_millis(250);
-/// Counted from before it asked, so that nobody is so quick who was not woken.
+/// Counted from before the waiter's request, so that no waiter is this fast without having been woken.
 const SOON: Duration = Duration::from_millis(1500);
 
-/// How a writer gives up.
+/// The way in which a writer gives up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum How {
     /// Its future is dropped while it sleeps.
     Dropped,
-    /// Its patience is over.
+    /// Its wait limit is reached.
     OutOfTime,
-    /// Its future is dropped before it has heard what became of its request, and nobody ever hears it.
+    /// Its future is dropped before the reply to its request arrives, and the reply never arrives.
     Unanswered,
 }
 
-/// The last of them when the server knows the script: what is held back is its answer, not that it is unknown.
+/// `Unanswered` is last, when the server knows the script: what is held back is its reply, not that it is unknown.
 const WAYS: [How; 3] = [How::Dropped, How::OutOfTime, How::Unanswered];
 
 #[test]
@@ -45,7 +45,7 @@ fn the_last_writer_that_gives_up_says_2_once_and_those_before_it_nothing() {
             only.gives_up(&server).await;
             assert_eq!(ear.rest(&server).await, [b"2"], "{how:?}");
 
-            // Whichever of them has no more patience first: one is the last.
+            // Either of them may reach its limit first: one is the last.
             let first = Writer::waits(&server, how).await;
             let last = Writer::waits(&server, how).await;
             first.gives_up(&server).await;
@@ -64,7 +64,7 @@ fn the_last_writer_that_gives_up_says_2_once_and_those_before_it_nothing() {
     });
 }
 
-/// Whoever waited behind it waits for the one that writes, and is told when that leaves.
+/// A waiter behind it waits for the writer that holds the lock, and is notified when that one releases it.
 #[test]
 fn a_writer_that_gives_up_behind_another_that_writes_says_nothing() {
     simulated(async || {
@@ -108,7 +108,7 @@ fn a_reader_of_ours_is_woken_by_the_writer_that_gives_up() {
     });
 }
 
-/// Nothing was freed: nobody who watches may take it for that.
+/// Nothing was released: a watch must not take the event for a release.
 #[test]
 fn a_writer_that_stops_waiting_is_no_release() {
     simulated(async || {
@@ -141,7 +141,7 @@ fn a_writer_that_stops_waiting_is_no_release() {
         next.release().await.unwrap();
         drop(watch);
         other.close().await.unwrap();
-        // The writer that was dropped may have been asking.
+        // The writer that was dropped may have had a request in flight.
         gone_but_for_marks(&server, client).await;
     });
 }
@@ -168,7 +168,7 @@ fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
                 assert_is_redissons(&waits()[0]);
                 let pttl = server.pttl(key);
                 assert!((1..=60_000).contains(&pttl), "{how}: {pttl}");
-                // Redisson's own keys know nothing of it: a field in the hash would confuse Java's unlock.
+                // Redisson's own keys do not contain it: a field in the hash would confuse Java's unlock.
                 assert_eq!(
                     server.hgetall(name),
                     hash("read", &[(&reader.owner(), "1")])
@@ -179,7 +179,7 @@ fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
                 if how == "granted" {
                     reader.release().await.unwrap();
                     let writer = writer.await.unwrap().unwrap().expect("granted");
-                    // Of those before, one may have left while it asked.
+                    // One of the earlier writers may have left during its request.
                     let mut keys = server.keys();
                     keys.retain(|key| !key.starts_with("distlock_undone:"));
                     assert_eq!(keys, [name]);
@@ -195,7 +195,7 @@ fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
     });
 }
 
-/// One that the server knows to wait, of a client of its own.
+/// A writer that the server knows to wait, with a client of its own.
 struct Writer {
     how: How,
     client: Client,
@@ -230,7 +230,7 @@ impl Writer {
         }
     }
 
-    /// Returns when the server does not know it any more.
+    /// Returns when the server has forgotten the writer.
     async fn gives_up(self, server: &RedisServer) {
         let before = waiting(server);
         match self.how {
@@ -238,7 +238,7 @@ impl Writer {
                 self.acquiring.abort();
                 let dropped = self.acquiring.await.expect_err("it waited");
                 assert!(dropped.is_cancelled(), "{dropped}");
-                // Until then the answer might come, and is waited for.
+                // Before this the reply might still arrive, and the client waits for it.
                 if self.how == How::Unanswered {
                     self.proxy.cut_all();
                 }
@@ -253,7 +253,7 @@ impl Writer {
     }
 }
 
-/// How many writers wait.
+/// Returns how many writers wait.
 fn waiting(server: &RedisServer) -> u64 {
     server.query(&["ZCARD", WRITERS])
 }

@@ -1,4 +1,4 @@
-//! What a semaphore of ours looks like to anyone else, and Redisson's permits beside ours.
+//! The format of a semaphore, as other programs see it, and Redisson's permits beside distlock's.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use super::support::java::{Subscriber, in_slot};
 use super::support::{RedisServer, eventually};
 use super::{LEASE, PATIENCE, connect};
 
-/// In place of an end, in Redisson's zset: never.
-/// Long ago, in ms.
+/// A time long ago, in ms.
 const PAST: u64 = 1_000_000_000_000;
+/// The score of a permit without an expiry, in Redisson's zset.
 const NEVER: &str = "922337203685477";
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn a_permit_is_16_bytes_in_redissons_zset_until_the_servers_clock_says_so(
         let (seconds, micros): (i64, i64) = server.query(&["TIME"]);
         let now = seconds * 1000 + micros / 1000;
         for (_, till) in scores(&server, out) {
-            // The server's clock alone: no client's is asked.
+            // Only the server's clock counts, not that of a client.
             super::assert_just_set(till - now, LEASE);
         }
         held.release().await.unwrap();
@@ -53,7 +53,7 @@ async fn d16_permits_end_by_the_servers_clock() {
     let semaphore = client.semaphore("exports").with_permits(1);
     let permit = semaphore.permit().with_lease(Lease::Fixed(LEASE));
     permit.acquire().await.unwrap().forget();
-    // A minute passes on the server, and here none does.
+    // A minute passes on the server, and none here.
     let [(id, _)] = <[_; 1]>::try_from(scores(&server, "{exports}:timeout")).unwrap();
     let (seconds, _): (i64, i64) = server.query(&["TIME"]);
     let mut past = redis::cmd("ZADD");
@@ -83,7 +83,7 @@ async fn d21_a_permit_that_comes_back_without_a_message_is_had_all_the_same() {
     }
 }
 
-/// Whichever of the queue's keys is deleted or evicted.
+/// The test deletes each of the queue's keys in turn.
 #[tokio::test]
 async fn a_waiter_for_several_permits_is_queued_once_after_a_key_of_its_queue_was_lost() {
     let server = RedisServer::start();
@@ -110,7 +110,7 @@ async fn a_waiter_for_several_permits_is_queued_once_after_a_key_of_its_queue_wa
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// The first of them to ask again must not leave the others without entries.
+/// The first of them to send its next request must not leave the others without entries.
 #[tokio::test]
 async fn every_waiter_for_several_permits_is_queued_again_after_the_queue_was_lost() {
     let server = RedisServer::start();
@@ -118,7 +118,7 @@ async fn every_waiter_for_several_permits_is_queued_again_after_the_queue_was_lo
     let semaphore = client.semaphore("exports");
     semaphore.set_total(2).await.unwrap();
     let held = semaphore.permit().acquire().await.unwrap();
-    // Of three clients: those of one are queued by it.
+    // The waiters belong to three clients, since each client queues its own.
     let mut waiting = Vec::new();
     for _ in 0..3 {
         let semaphore = connect(&server).await.semaphore("exports");
@@ -142,7 +142,7 @@ async fn every_waiter_for_several_permits_is_queued_again_after_the_queue_was_lo
     }
 }
 
-/// Redisson's listeners throw at a number below none, and its `addPermits` forgets that the semaphore has an end.
+/// Redisson's listeners throw at a negative number, and its `addPermits` drops the semaphore's time to live.
 #[tokio::test]
 async fn d37_nobody_is_told_of_fewer_than_none_and_an_end_stays() {
     let server = RedisServer::start();
@@ -165,7 +165,7 @@ async fn d37_nobody_is_told_of_fewer_than_none_and_an_end_stays() {
     assert!(server.pttl("exports") > 0, "as long as it was given");
 }
 
-/// Redisson's scripts fail at so many, from then on.
+/// Redisson's scripts fail from this number on.
 #[tokio::test]
 async fn d38_twenty_thousand_permits_that_have_run_out_come_back_at_once() {
     let server = RedisServer::start();
@@ -203,7 +203,7 @@ async fn d41_a_permit_that_has_run_out_comes_back_once_and_who_gives_it_back_is_
     assert_eq!(available(&server, "exports"), 2);
 }
 
-/// Redisson before 3.17 keeps ids as one reads them: 32 letters, not 16 bytes.
+/// Redisson before 3.17 keeps ids in readable form: 32 letters, not 16 bytes.
 #[tokio::test]
 async fn a_permit_of_an_older_redisson_is_seen_and_given_back_by_its_id_once() {
     let server = RedisServer::start();
@@ -224,7 +224,7 @@ async fn a_permit_of_an_older_redisson_is_seen_and_given_back_by_its_id_once() {
 async fn redissons_permits_and_ours_are_counted_together() {
     let server = RedisServer::start();
     let client = connect(&server).await;
-    // As `trySetPermits(2)` and `acquire()` leave it.
+    // `trySetPermits(2)` and `acquire()` leave this state.
     server.cmd(&["SET", "exports", "1"]);
     server.cmd(&["ZADD", "{exports}:timeout", NEVER, "sixteen letters."]);
     let semaphore = client.semaphore("exports");
@@ -243,7 +243,7 @@ async fn redissons_permits_and_ours_are_counted_together() {
         .collect();
     assert_eq!((&*java.owner, java.ttl), (&*id, None));
     assert_eq!(seen.ttl, None, "one of them has no end");
-    // As its `release(permitId)`.
+    // Redisson's `release(permitId)` does this.
     let waiting = tokio::spawn(semaphore.permit().acquire());
     listens(&server).await;
     server.cmd(&["ZREM", "{exports}:timeout", "sixteen letters."]);
@@ -279,7 +279,7 @@ async fn a_permit_of_ours_that_redisson_gives_back_is_lost_to_its_guard() {
     assert_eq!(available(&server, "exports"), 1, "not twice");
 }
 
-/// As Redisson's `addPermits` does: it writes the number anew.
+/// Redisson's `addPermits` does this: it writes the number anew.
 #[tokio::test]
 async fn permits_that_are_out_stay_when_java_forgets_that_the_number_had_an_end() {
     let server = RedisServer::start();
@@ -298,7 +298,7 @@ async fn permits_that_are_out_stay_when_java_forgets_that_the_number_had_an_end(
     assert_eq!(available(&server, "exports"), 2);
 }
 
-/// What lives under the name is no number; nothing of it changes.
+/// The value under the name is not a number; it does not change.
 #[tokio::test]
 async fn what_is_no_number_of_permits_is_refused() {
     let server = RedisServer::start();
@@ -320,12 +320,12 @@ pub(crate) fn available(server: &RedisServer, name: &str) -> i64 {
     server.query(&["GET", name])
 }
 
-/// The permits that are out, and until when, in ms.
+/// Returns the ids of the permits in use with their expiry, in ms.
 pub(crate) fn scores(server: &RedisServer, key: &str) -> Vec<(Vec<u8>, i64)> {
     server.query(&["ZRANGE", key, "0", "-1", "WITHSCORES"])
 }
 
-/// Their ids as Redisson's API has them.
+/// Returns the ids in the form that Redisson's API uses.
 fn ids(server: &RedisServer, key: &str) -> Vec<String> {
     let ids = scores(server, key).into_iter();
     ids.map(|(id, _)| id.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -338,14 +338,14 @@ fn hexadecimal(guard: &Guard<Permit>) -> Vec<String> {
     ids
 }
 
-/// A command with words that are no text.
+/// Runs a command with words that are not text.
 pub(crate) fn raw(server: &RedisServer, cmd: &redis::Cmd) {
     let client = redis::Client::open(server.own_url()).expect("its address is right");
     let mut connection = client.get_connection().expect("the server is up");
     let _: redis::Value = cmd.query(&mut connection).expect("the server answers");
 }
 
-/// Waits until somebody listens for permits.
+/// Waits until there is a subscriber for permits.
 async fn listens(server: &RedisServer) {
     let channel = in_slot("redisson_sc", "exports");
     eventually(PATIENCE, "somebody listens", async || {

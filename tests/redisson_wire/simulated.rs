@@ -1,4 +1,4 @@
-//! Redisson as a peer on the same server, where it goes by time: leases and waits of both sides, under simulated time.
+//! Redisson as a peer on the same server, in cases that depend on time: leases and waits of both sides, under simulated time.
 
 use crate::support;
 

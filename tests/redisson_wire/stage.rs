@@ -1,4 +1,4 @@
-//! What the tests of Redisson's format have in common, on a real server and on a simulated one.
+//! The helpers that tests of Redisson's format share, on a real server and on a simulated one.
 
 #![allow(
     dead_code,
@@ -12,26 +12,26 @@ use distlock::{Client, Guard, Lease, Read, RwLock, Write};
 
 use crate::support::{RedisServer, builder, eventually};
 
-/// A server on a busy machine is slow to answer, and not down.
+/// Connects with long timeouts: a server on a busy machine replies late although it is not down.
 pub(crate) async fn connect(server: &RedisServer) -> Client {
     connect_to(&server.url()).await
 }
 
-/// The same by way of a proxy.
+/// Connects in the same way through a proxy.
 pub(crate) async fn connect_to(url: &str) -> Client {
     let builder = builder(url).command_timeout(PATIENCE);
     let client = builder.connect_timeout(PATIENCE).connect().await;
     client.expect("the server is up")
 }
 
-/// Takes a free lock until further notice: renewals are none of the test's business.
+/// Acquires a free lock without a limit: these tests are not about renewals.
 pub(crate) async fn hold(client: &Client, name: &str) -> Guard {
     let lock = client.lock(name).with_lease(Lease::Fixed(LEASE));
     let taken = lock.try_acquire().await.expect("the server answers");
     taken.expect("nobody else holds it")
 }
 
-/// Nothing may be left when everyone has gone. The caller has seen that there was something.
+/// Closes the client and checks that no key is left. The caller has seen that there were some.
 pub(crate) async fn leaves_nothing(server: &RedisServer, client: Client) {
     eventually(PATIENCE, "nobody listens any more", async || {
         server.pubsub_channels().is_empty()
@@ -45,7 +45,7 @@ pub(crate) async fn leaves_nothing(server: &RedisServer, client: Client) {
     assert!(server.keys().is_empty(), "{:?}", server.keys());
 }
 
-/// A TTL is counted down from what was set a moment ago.
+/// Asserts that a TTL is counted down from a value that was set a moment ago.
 #[track_caller]
 pub(crate) fn assert_just_set(pttl: i64, lease: Duration) {
     let lease = i64::try_from(lease.as_millis()).expect("a test's lease is short");
@@ -54,7 +54,7 @@ pub(crate) fn assert_just_set(pttl: i64, lease: Duration) {
     assert!(pttl > lease - moment, "{pttl} ms of {lease}");
 }
 
-/// A waiter that left while it asked has the request taken back: a mark of that stays for a while.
+/// Checks that only tombstones are left, which stay for a while: a waiter that left during its request has the request undone.
 pub(crate) async fn gone_but_for_marks(server: &RedisServer, client: Client) {
     eventually(PATIENCE, "nothing is left", async || {
         let keys = server.keys();
@@ -84,7 +84,7 @@ pub(crate) fn hash(mode: &str, holders: &[(&str, &str)]) -> BTreeMap<String, Str
         .collect()
 }
 
-/// `<uuid v4>:<i64>`, each in the one way Java writes it.
+/// Asserts that an owner is `<uuid v4>:<i64>`, each in the one way in which Java writes it.
 #[track_caller]
 pub(crate) fn assert_is_redissons(owner: &str) {
     let (client, number) = owner.split_once(':').expect("a colon");
@@ -97,9 +97,9 @@ pub(crate) fn assert_is_redissons(owner: &str) {
 }
 
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any wait on a busy machine; only a failure waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// Ago: shorter than any lease that is looked at.
+/// The tolerance for "just set": shorter than any lease that is checked.
 pub(crate) const A_MOMENT: Duration = Duration::from_secs(10);
-/// How long somebody waits who is to wait in vain: what is taken has been said by then on a busy machine, too.
+/// The wait limit of a waiter that is to wait in vain: even on a busy machine the reply that the lock is held arrives sooner.
 pub(crate) const IN_VAIN: Duration = Duration::from_secs(4);

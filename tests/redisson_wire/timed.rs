@@ -1,4 +1,4 @@
-//! What waits in vain, and what runs out.
+//! Waits that end in vain, and leases that expire.
 
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::support::java::{Java, channel};
 use super::support::{RedisServer, builder, eventually, simulated};
 use super::{IN_VAIN, PATIENCE, connect, leaves_nothing};
 
-/// D5: Redisson gives back what it never took, when replicas do not answer. Ours gives back what the store says it took.
+/// D5: Redisson releases what it never acquired, when replicas do not reply. Distlock releases what the store reports as acquired.
 #[test]
 fn d5_nothing_is_given_back_that_was_not_taken() {
     simulated(async || {
@@ -18,7 +18,7 @@ fn d5_nothing_is_given_back_that_was_not_taken() {
         let client = connect(&server).await;
         let slots = client.counting_semaphore("slots");
         slots.try_set(1).await.unwrap();
-        // Refused, timed out, and dropped before it has heard anything or while it waits.
+        // The acquire is refused, times out, or is dropped before a reply or during the wait.
         for millis in [0, 1, 2, 5, 50] {
             let wait = Duration::from_millis(millis);
             assert!(!slots.try_acquire(2).await.unwrap());
@@ -30,7 +30,7 @@ fn d5_nothing_is_given_back_that_was_not_taken() {
     });
 }
 
-/// D21: who gives up just when it is told must not keep the word from the others.
+/// D21: a waiter that gives up just when it is notified must not keep the notification from the others.
 #[test]
 fn d21_who_gives_up_as_it_is_told_takes_nobody_elses_turn() {
     simulated(async || {
@@ -51,7 +51,7 @@ fn d21_who_gives_up_as_it_is_told_takes_nobody_elses_turn() {
             given.unwrap();
             match had {
                 Ok(true) => slots.release(1).await.unwrap(),
-                // Its time was over before it was answered: what it got is given back.
+                // Its wait limit was reached before the reply: the grant is released.
                 Ok(false) | Err(Error::Timeout { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -65,8 +65,7 @@ fn d21_who_gives_up_as_it_is_told_takes_nobody_elses_turn() {
     });
 }
 
-/// What the store keeps of a client's requests is bounded, though one of them is never polled again; and that one is carried
-/// out once.
+/// The store's memory of a client's requests is bounded, though one of them is never polled again; and that one is carried out once.
 #[test]
 fn a_change_that_nobody_polls_does_not_let_the_others_take_room() {
     simulated(async || {
@@ -96,7 +95,7 @@ fn a_change_that_nobody_polls_does_not_let_the_others_take_room() {
     });
 }
 
-/// Redisson takes what PTTL says of it, -1, for a token.
+/// Redisson takes the -1 that PTTL returns for it for a token.
 #[test]
 fn d8_a_hold_without_an_end_is_nobodys_grant() {
     simulated(async || {
@@ -112,7 +111,7 @@ fn d8_a_hold_without_an_end_is_nobodys_grant() {
     });
 }
 
-/// Redisson's `lockAndGetToken` forgets its lease, and its `tryLockAndGetToken` waits.
+/// Redisson's `lockAndGetToken` ignores its lease, and its `tryLockAndGetToken` waits.
 #[test]
 fn d28_a_fixed_lease_is_kept_to_and_who_only_tries_does_not_wait() {
     simulated(async || {

@@ -1,4 +1,4 @@
-//! No hold of ours is without an end.
+//! Every hold of this library has a time to live.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,8 +11,7 @@ use super::stage::assert_is_redissons;
 use super::support::{ChaosProxy, RedisServer, SeededRng, batch, eventually};
 use super::{PATIENCE, connect};
 
-/// Three clients do everything that can be done to three locks, while somebody looks at every key
-/// as fast as the server lets him.
+/// Three clients do everything that can be done to three locks, while an observer reads every key as fast as the server allows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_key_of_ours_is_ever_without_an_end() {
     let mut rng = SeededRng::from_env_or(0x7769_7265);
@@ -34,7 +33,7 @@ async fn no_key_of_ours_is_ever_without_an_end() {
         }
         clients.push(client);
     }
-    // Nobody else wants this one's lock, so the server passes it on in the same breath.
+    // No other client wants this lock, so the server hands it off to the next waiter in one step.
     let proxy = ChaosProxy::start(server.addr());
     let alone = Client::builder(&proxy.url())
         .handoff_limit(0)
@@ -44,7 +43,7 @@ async fn no_key_of_ours_is_ever_without_an_end() {
         tasks.spawn(take_turns(alone.clone(), over.clone()));
     }
     clients.push(alone);
-    // Longer than most of them wait for an answer: what they ask for then has to be undone.
+    // Longer than most of them wait for a reply: a request that is not replied to then has to be undone.
     let (begun, enough) = (Instant::now(), || seen.lock().unwrap().is_enough());
     while begun.elapsed() < CHURN || (begun.elapsed() < PATIENCE && !enough()) {
         server.cmd(&["CLIENT", "PAUSE", "100", "WRITE"]);
@@ -62,11 +61,11 @@ async fn no_key_of_ours_is_ever_without_an_end() {
     assert!(seen.is_enough(), "{seen:?}");
     let pass = include_str!("../../src/engine/redis/lua/mutex/pass.lua");
     let pass = redis::Script::new(pass).get_hash().to_owned();
-    // Alone or in company.
+    // The call is sent alone or in a batch.
     let mut calls = proxy.requests().into_iter().flat_map(batch::apart);
     let passed = calls.any(|call| call.contains(&pass));
     assert!(passed, "nothing was passed on");
-    // What was undone is remembered for minutes, on purpose.
+    // Tombstones stay for minutes, on purpose.
     let left = |key: &String| !key.starts_with("distlock_undone:");
     eventually(PATIENCE, "no lock is left", async || {
         !server.keys().iter().any(left)
@@ -99,12 +98,12 @@ async fn churn(client: Client, mut rng: SeededRng, over: Arc<AtomicBool>) {
         ]);
         let lock = client.lock(name).with_lease(lease);
         let wait = Duration::from_micros(rng.below(20_000));
-        // Dropped wherever it may be: then it is undone.
+        // The future is dropped wherever it may be: then the acquire is undone.
         let Ok(guard) = tokio::time::timeout(wait, lock.clone().with_owner(&me).acquire()).await
         else {
             continue;
         };
-        // Lost before it was granted, on a busy machine or by somebody's force.
+        // The lock may be lost before it was granted, on a busy machine or because another client forced it open.
         let Ok(guard) = guard else { continue };
         match rng.below(8) {
             0 => drop(lock.with_owner(&me).acquire().await),
@@ -126,7 +125,7 @@ async fn churn(client: Client, mut rng: SeededRng, over: Arc<AtomicBool>) {
             _ => tokio::task::yield_now().await,
         }
         if rng.chance(60) {
-            // Whether it was still ours is not the question here.
+            // Whether the lock was still held does not matter here.
             drop(guard.release().await);
         }
     }
@@ -149,13 +148,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether everything was there to be seen; a busy machine takes longer to show it.
+    /// Returns whether every kind of key has been seen; a busy machine takes longer to show it.
     const fn is_enough(&self) -> bool {
         self.looks > 100 && self.held > 100 && self.nested > 0 && self.undone > 0
     }
 }
 
-/// Looks at every key until told to stop, once at least, and panics at what must not be.
+/// Scans all keys until it is told to stop, once at least, and panics at a key that must not exist.
 fn watch(server: &RedisServer, stop: &AtomicBool, all: &Mutex<Seen>) {
     loop {
         let last = stop.load(Ordering::Relaxed);

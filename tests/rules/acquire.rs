@@ -1,4 +1,4 @@
-//! 4 One acquisition: its deadline, its connection, and what it costs.
+//! 4 One acquire: its deadline, its connection, and its cost.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{PATIENCE, attack, becomes, begun, connect, enter, ms, soon, take};
 use crate::support::{Fault, Script};
 
-/// 4: the deadline covers a re-entry, too, which may have to wait for another of the same owner.
+/// 4: the deadline covers a re-entry, too, which may have to wait for another re-entry of the same owner.
 #[test]
 fn one_deadline_covers_a_re_entry_behind_another() {
     attack(async |world| {
@@ -23,7 +23,7 @@ fn one_deadline_covers_a_re_entry_behind_another() {
         let started = Instant::now();
         let got = lock.acquire_timeout(ms(300)).await;
         assert!(matches!(got, Err(Error::Timeout { .. })), "{got:?}");
-        // An answer that is under way at the deadline is waited for, 50 ms at most.
+        // The client waits for a reply that is under way at the deadline, 50 ms at most.
         let took = started.elapsed();
         assert!((ms(300)..ms(360)).contains(&took), "{took:?}");
         world.proxy.let_go();
@@ -34,8 +34,7 @@ fn one_deadline_covers_a_re_entry_behind_another() {
     });
 }
 
-/// 4: "the store is down" is not said of a store that is up, because the connection to it died while it was idle. Every
-/// request may be sent again.
+/// 4: a dead idle connection is not reported as an outage of the server. Every request may be retried.
 #[test]
 fn a_connection_that_died_while_idle_is_no_outage() {
     attack(async |world| {
@@ -48,15 +47,15 @@ fn a_connection_that_died_while_idle_is_no_outage() {
             list.lines().count() <= 1
         })
         .await;
-        // Long enough for the client to be notified of it.
+        // The client is notified of it in this time.
         tokio::time::sleep(ms(100)).await;
         let guard = enter(&client.lock("stock")).await;
         guard.release().await.expect("it is ours");
     });
 }
 
-/// 4: an acquire and a release without contention are nothing but a request each, and leave no mark. Counted after every
-/// single poll, on a runtime with no other thread: a task could not have come and gone between.
+/// 4: an acquire and a release without contention are nothing but a request each, and leave no tombstone. Requests and tasks are counted
+/// after every single poll, on a runtime with no other thread: a task could not have come and gone between.
 #[test]
 fn a_happy_path_spawns_no_task_and_leaves_no_key() {
     attack(async |world| {
@@ -66,7 +65,7 @@ fn a_happy_path_spawns_no_task_and_leaves_no_key() {
             world.free("stock").await;
             tokio::time::sleep(ms(200)).await;
         };
-        // Makes both connections.
+        // The first use opens both connections.
         drop(take(client.lock("stock")).await);
         cleaned_up().await;
         let alive = || Handle::current().metrics().num_alive_tasks();
@@ -93,7 +92,7 @@ fn a_happy_path_spawns_no_task_and_leaves_no_key() {
         assert_eq!(world.server.keys(), [""; 0]);
         assert_eq!(world.runs(Script::Undo).len(), 0);
 
-        // A task that is spawned is seen.
+        // Control: a spawned task is counted.
         let task = tokio::spawn(std::future::pending::<()>());
         assert_eq!(alive(), before + 1);
         task.abort();

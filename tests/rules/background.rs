@@ -24,8 +24,8 @@ fn a_stalled_data_connection_does_not_let_leases_lapse() {
     });
 }
 
-/// 4: a connection that is merely slow is kept: a renewal is given up behind a release that took long, and the next one
-/// would wait for a new connection to the same busy server.
+/// 4: a connection that is merely slow is kept. A renewal times out behind a slow release, and the next one would have to wait for a new
+/// connection to the same busy server.
 #[test]
 fn a_slow_watchdog_connection_is_not_replaced_while_it_answers() {
     attack(async |world| {
@@ -49,8 +49,8 @@ fn a_slow_watchdog_connection_is_not_replaced_while_it_answers() {
     });
 }
 
-/// 4: a hold leaves the watchdog's care before its release is sent: a renewal behind it would find it gone, or keep alive
-/// what has no holder.
+/// 4: the watchdog stops renewing a hold before its release is sent. A renewal behind the release would find the hold gone, or keep alive a
+/// lock that has no holder.
 #[test]
 fn nothing_is_renewed_once_its_release_was_sent() {
     attack(async |world| {
@@ -70,7 +70,7 @@ fn nothing_is_renewed_once_its_release_was_sent() {
         drop(dropped);
         world.injected(2).await;
         let before = renewed();
-        // Longer than between two renewals.
+        // The pause is longer than the interval between two renewals.
         tokio::time::sleep(ms(4000)).await;
         assert_eq!(renewed(), before);
         world.proxy.let_go();
@@ -81,7 +81,7 @@ fn nothing_is_renewed_once_its_release_was_sent() {
     });
 }
 
-/// 4: a release in the background is tried until the server has executed it.
+/// 4: a release in the background is retried until the server has executed it.
 #[test]
 fn a_dropped_guard_is_released_through_an_outage_of_the_network() {
     attack(async |world| {
@@ -97,8 +97,7 @@ fn a_dropped_guard_is_released_through_an_outage_of_the_network() {
     });
 }
 
-/// 3.4: a partial release keeps the lease that was asked for. Redisson's puts the lease of the last acquire in its place,
-/// or thirty seconds.
+/// 3.4: a partial release keeps the requested lease. Redisson's puts the lease of the last acquire in its place, or thirty seconds.
 #[test]
 fn a_partial_release_keeps_the_lease_that_was_asked_for() {
     async fn left(world: &World, outer: &Guard, what: &str) {
@@ -121,8 +120,7 @@ fn a_partial_release_keeps_the_lease_that_was_asked_for() {
     });
 }
 
-/// 3.8: the server's clock decides inside scripts. No request has a time of day in it, which might be another on every
-/// machine.
+/// 3.8: the server's clock decides inside scripts. No request carries a time of day, which might differ on every machine.
 #[test]
 fn no_request_carries_our_wall_clock() {
     attack(async |world| {

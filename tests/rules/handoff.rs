@@ -6,12 +6,12 @@ use super::{Acquiring, PATIENCE, World, attack, becomes, begun, connect, enter, 
 use super::{pending_until, runs, soon, take};
 use crate::support::{Fault, Script};
 
-/// A client that would hand off for as long as the test runs.
+/// Returns a client whose hand-off window lasts as long as the test.
 async fn generous(world: &World) -> Client {
     connect(world.builder().handoff_window(PATIENCE)).await
 }
 
-/// 4: a hold at risk is not handed off: the next one would get a lock that may be over any moment.
+/// 4: a hold at risk is not handed off: the next waiter would get a lock that may be lost at any moment.
 #[test]
 fn nothing_is_handed_on_when_at_risk() {
     attack(async |world| {
@@ -31,8 +31,7 @@ fn nothing_is_handed_on_when_at_risk() {
     });
 }
 
-/// 4: a waiter is handed the lock while a request of its own is under way. That must not become a hold when it arrives at
-/// last.
+/// 4: a waiter is handed the lock while a request of its own is under way. That request must not become a hold when it arrives at last.
 #[test]
 fn an_ask_in_flight_of_the_receiver_of_a_hand_off_is_undone() {
     attack(async |world| {
@@ -53,7 +52,7 @@ fn an_ask_in_flight_of_the_receiver_of_a_hand_off_is_undone() {
     });
 }
 
-/// A hold of this client that overtook the queue, and the head of the queue, which polls.
+/// Returns a hold of this client that overtook the queue, and the head of the queue, which polls.
 async fn head_beside_a_hold(world: &World, client: &Client) -> (Guard, Acquiring) {
     let other = world.other().await;
     let theirs = take(other.lock("stock")).await;
@@ -67,7 +66,7 @@ async fn head_beside_a_hold(world: &World, client: &Client) -> (Guard, Acquiring
     (enter(&client.lock("stock")).await, head)
 }
 
-/// 4 and 3.2: a partial release of the giver that is still under way must not lower the receiver's count.
+/// 4 and 3.2: a partial release of the previous holder that is still under way must not lower the new holder's count.
 #[test]
 fn a_partial_release_of_the_giver_does_not_lower_the_count_of_the_receiver() {
     attack(async |world| {
@@ -78,7 +77,7 @@ fn a_partial_release_of_the_giver_does_not_lower_the_count_of_the_receiver() {
         let lock = client.lock("stock").with_owner(&taker);
         let waiting = begun(lock.acquire());
         world.next(Script::Release, Fault::HoldRequest);
-        // In the background, on the other connection.
+        // The release runs in the background, on the other connection.
         drop(inner);
         world.injected(1).await;
         outer.release().await.expect("it is ours");

@@ -5,8 +5,8 @@ use distlock::{Client, Error};
 use super::{PATIENCE, World, attack, begun, connect, enter, fixed, ms, soon, take};
 use crate::support::{Fault, Script};
 
-/// 3.3: an acquire stalls on its way, its undo finds nothing, and then it is executed after all: a ghost would hold the
-/// lock for a whole lease.
+/// 3.3: an acquire stalls on its way, its undo finds nothing, and then the acquire is executed after all: an orphan would hold the lock for
+/// a whole lease.
 #[test]
 fn a_stalled_acquire_that_arrives_after_its_undo_is_refused() {
     attack(async |world| {
@@ -17,13 +17,13 @@ fn a_stalled_acquire_that_arrives_after_its_undo_is_refused() {
         world.marked("stock").await;
         world.let_a_script_go().await;
         assert_eq!(world.holder("stock"), None, "a ghost");
-        // And others are not refused with it.
+        // Requests of other owners are not refused with it.
         let guard = take(client.lock("stock")).await;
         assert_eq!(world.holder("stock"), Some((guard.owner(), 1)));
     });
 }
 
-/// 3.3: a stalled re-entry would leave a count that no guard stands for.
+/// 3.3: a stalled re-entry would leave a count to which no guard belongs.
 #[test]
 fn a_stalled_re_entry_that_arrives_after_its_undo_is_refused() {
     attack(async |world| {
@@ -43,8 +43,7 @@ fn a_stalled_re_entry_that_arrives_after_its_undo_is_refused() {
     });
 }
 
-/// 3.3: the same for a caller that did not wait for the time-out but dropped the future, before its request arrived or
-/// before its answer did.
+/// 3.3: the same holds for a caller that did not wait for the time-out but dropped the future, before its request or its reply arrived.
 #[test]
 fn an_acquire_whose_caller_has_gone_leaves_no_hold() {
     attack(async |world| {
@@ -67,13 +66,12 @@ fn an_acquire_whose_caller_has_gone_leaves_no_hold() {
     });
 }
 
-/// 3.3: the undo of a re-entry meets a count that is still too high for another reason, a guard that has just gone, and
-/// must not take that for the re-entry having been carried out. As scripts, since that moment is too short to be met from
-/// outside.
+/// 3.3: the undo of a re-entry meets a count that is still too high for another reason, a guard that has just gone, and must not conclude
+/// that the re-entry was executed. The test calls scripts, since that moment is too short to be met from outside.
 #[test]
 fn a_stalled_re_entry_is_refused_even_if_another_guard_went_before_its_undo() {
     attack(async |world| {
-        // Two guards, of which one has gone; the third, whose request has stalled, is taken back.
+        // The owner had two guards, of which one has gone; the third, whose request has stalled, is undone.
         world.server.cmd(&["HSET", "stock", "me:1", "2"]);
         world.server.cmd(&["PEXPIRE", "stock", "30000"]);
         eval(world, UNDO, &["me:1", "3", "1", "300000", CHANNEL]);
@@ -86,7 +84,7 @@ fn a_stalled_re_entry_is_refused_even_if_another_guard_went_before_its_undo() {
     });
 }
 
-/// 3.3: a release that is to pass the lock on stalls on its way and arrives when its sender has long given up: it must not
+/// 3.3: a release that is to hand the lock off in the store stalls on its way and arrives when its sender has long given up: it must not
 /// grant anything then.
 #[test]
 fn a_stalled_pass_that_arrives_late_grants_nothing() {
@@ -106,7 +104,7 @@ fn a_stalled_pass_that_arrives_late_grants_nothing() {
     });
 }
 
-/// 3.3: the same if the release that replaces it has not come through yet, so that it still finds the old hold. As
+/// 3.3: the same holds if the release that replaces it has not arrived yet, so that the late one still finds the old hold. The test calls
 /// scripts, since cleanup sends both on one connection.
 #[test]
 fn a_stalled_pass_that_still_finds_the_old_hold_grants_nothing() {
@@ -129,8 +127,8 @@ fn eval(world: &World, script: &str, args: &[&str]) -> i64 {
     world.server.query(&[&keys[..], args].concat())
 }
 
-/// 3.3: a caller that lost the reply does not know whether the lock is free, and must not say that it is taken: whatever
-/// is lost, and however long the caller waits.
+/// 3.3: a caller that lost the reply does not know whether the lock is free, and must not report that it is taken: whatever is lost, and
+/// however long the caller waits.
 #[test]
 fn a_lost_reply_is_never_reported_as_busy() {
     async fn lose(world: &World, client: &Client, fault: Fault, wait: Option<u64>) {
@@ -156,7 +154,7 @@ fn a_lost_reply_is_never_reported_as_busy() {
             Fault::HoldRequest,
             Fault::SwallowReply,
         ] {
-            // Before the time-out of a command, at it and after it.
+            // The wait ends before the time-out of a command, at it and after it.
             for wait in [
                 None,
                 Some(300),
@@ -165,20 +163,20 @@ fn a_lost_reply_is_never_reported_as_busy() {
                 Some(1050),
                 Some(3000),
             ] {
-                // A client for each: a connection that lost a reply is abandoned with it.
+                // Each case has a client of its own: a connection that lost a reply is abandoned with it.
                 lose(world, &world.hasty().await, fault, wait).await;
             }
         }
     });
 }
 
-/// 3.3: nor is it reported as busy when it was a task of this very client that had the lock, and has released it.
+/// 3.3: the lock is not reported as busy either when a task of this very client held it, and has released it.
 #[test]
 fn a_lost_reply_behind_a_hold_of_its_own_client_is_not_reported_as_busy() {
     attack(async |world| {
         let client = connect(world.builder().command_timeout(PATIENCE)).await;
         let held = take(client.lock("stock")).await;
-        // Another lease, so that it must ask for itself.
+        // Its lease differs from the holder's, so that it must send a request of its own.
         let lock = client.lock("stock").with_lease(fixed(20_000));
         let waiting = begun(lock.acquire_timeout(ms(500)));
         world.next(Script::Acquire, Fault::HoldReply);

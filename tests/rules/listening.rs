@@ -10,7 +10,7 @@ use super::{Acquiring, Alarm, PATIENCE, World, attack, becomes, begun, connect, 
 use super::{pending_until, runs, soon, take};
 use crate::support::{Fault, Match, Script};
 
-/// A waiter that has subscribed, and then asked once more.
+/// Returns a waiter that has subscribed, and then sent its request once more.
 async fn listener(world: &World, client: &Client, name: &str) -> Acquiring {
     let asked = world.runs(Script::Acquire).len();
     let mut waiting = begun(client.lock(name).acquire());
@@ -21,7 +21,7 @@ async fn listener(world: &World, client: &Client, name: &str) -> Acquiring {
     waiting
 }
 
-/// 3.9: the lock is released after a waiter was told that it is taken and before it hears of releases.
+/// 3.9: the lock is released after a waiter's request was refused and before its subscription is active.
 #[test]
 fn a_release_between_asking_and_listening_is_not_missed() {
     attack(async |world| {
@@ -41,8 +41,8 @@ fn a_release_between_asking_and_listening_is_not_missed() {
     });
 }
 
-/// 3.9: the subscriber's connection breaks, releases go unheard, and no waiter may wait for them any more once there is a
-/// connection again.
+/// 3.9: the subscriber's connection breaks and notifications of releases are lost; once it is reconnected, no waiter may keep waiting for
+/// them.
 #[test]
 fn after_a_reconnect_every_waiter_asks_again() {
     const WAITERS: usize = 8;
@@ -61,7 +61,7 @@ fn after_a_reconnect_every_waiter_asks_again() {
         }
         assert!(waiting.iter().all(|waiter| !waiter.is_finished()));
         world.proxy.refuse(false);
-        // Sooner than each would have asked without being notified.
+        // This is sooner than each would have polled without a notification.
         for waiter in waiting {
             let granted = soon("a request after the reconnect", waiter).await;
             drop(granted.expect("no panic").expect("it is free"));
@@ -69,7 +69,7 @@ fn after_a_reconnect_every_waiter_asks_again() {
     });
 }
 
-/// 3.9: the one wake that a message brings goes to a head that is dropped before it gets to use it.
+/// 3.9: the one wake that a message brings goes to a head that is dropped before it can use it.
 #[test]
 fn a_cancelled_head_passes_its_wake_on() {
     attack(async |world| {
@@ -89,8 +89,8 @@ fn a_cancelled_head_passes_its_wake_on() {
     });
 }
 
-/// 3.9: the last waiter leaves, and the next one comes while the server has not executed that yet: its subscription must
-/// not go with the other's.
+/// 3.9: the last waiter leaves, and the next one comes while the server has not executed the unsubscribe yet: the new subscription must not
+/// be removed with the old one.
 #[test]
 fn a_waiter_that_comes_while_the_last_one_leaves_still_hears() {
     attack(async |world| {
@@ -121,8 +121,8 @@ fn a_waiter_that_comes_while_the_last_one_leaves_still_hears() {
     });
 }
 
-/// 3.9: one subscription gets stuck on its way, and with it the waiter that waits for its confirmation; waiters that
-/// listen on the same connection are notified all the same.
+/// 3.9: one subscription gets stuck on its way, and with it the waiter that waits for its confirmation; other waiters subscribed on the
+/// same connection are notified all the same.
 #[test]
 fn a_subscription_that_is_not_confirmed_keeps_no_message_from_the_others() {
     attack(async |world| {
@@ -145,8 +145,7 @@ fn a_subscription_that_is_not_confirmed_keeps_no_message_from_the_others() {
     });
 }
 
-/// 3.9: waiters that come and go while there is no subscriber's connection do not make the client try more often to have
-/// one.
+/// 3.9: waiters that come and go while the subscriber is disconnected do not make the client reconnect more often.
 #[test]
 fn however_many_come_and_go_reconnecting_keeps_its_pauses() {
     const WAITERS: usize = 20;
@@ -178,7 +177,7 @@ fn however_many_come_and_go_reconnecting_keeps_its_pauses() {
             _ = &mut first => panic!("it is held"),
             _ = waiting.join_all() => {}
         }
-        // Pauses of 20, 40, 80, 160, 320 and 500 ms, each perhaps but half as long. Without pauses it is a thousand.
+        // The backoff is 20, 40, 80, 160, 320 and 500 ms, each possibly halved by jitter. Without backoff there are a thousand attempts.
         let attempts = world.proxy.injected().len();
         assert!((3..=12).contains(&attempts), "{attempts} attempts");
         world.proxy.clear_rules();
@@ -187,7 +186,7 @@ fn however_many_come_and_go_reconnecting_keeps_its_pauses() {
     });
 }
 
-/// 3.9: a message that comes while the head has a request under way is not lost to it.
+/// 3.9: the head does not lose a message that arrives while it has a request under way.
 #[test]
 fn a_message_that_comes_while_the_head_is_asking_is_not_lost() {
     attack(async |world| {
@@ -210,7 +209,7 @@ fn a_message_that_comes_while_the_head_is_asking_is_not_lost() {
     });
 }
 
-/// 4: a subscription does not outlive the queue when the last waiter in it is handed the lock.
+/// 4: a subscription ends with the queue when the last waiter in it is handed the lock.
 #[test]
 fn a_subscription_ends_when_the_last_in_line_is_handed_the_lock() {
     attack(async |world| {

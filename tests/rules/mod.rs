@@ -1,8 +1,8 @@
-//! The rules that the design was forced into, each attacked again: a test is named after the attack that worked before
-//! there was the rule, and says the rule's number.
+//! The rules that attacks forced on the design, each attacked again: a test is named after the attack that worked before the rule existed,
+//! and gives the rule's number.
 //!
-//! The attacks need a network that misbehaves at one exact moment, so they go through the chaos proxy, and look at what
-//! the server has in the end. Attacks that the sweeps of `lost_replies`, `conformance` or `waiting` make are not here again.
+//! The attacks need a network that misbehaves at one exact moment, so they go through the chaos proxy, and check the final state of the
+//! server. Attacks that the sweeps of `lost_replies`, `conformance` or `waiting` make are not repeated here.
 
 mod acquire;
 mod background;
@@ -36,7 +36,7 @@ where
 {
     crate::support::simulated(async move || {
         let server = RedisServer::start();
-        // So that no rule ever meets an EVALSHA that the server answers with NOSCRIPT.
+        // The scripts are loaded first, so that no rule ever meets an EVALSHA that the server answers with NOSCRIPT.
         Script::make_known(&server);
         let proxy = ChaosProxy::start(server.addr());
         attack(&World { server, proxy }).await;
@@ -48,33 +48,33 @@ impl World {
         builder(&self.proxy.url())
     }
 
-    /// A client whose requests go through the proxy.
+    /// Returns a client whose requests go through the proxy.
     async fn client(&self) -> Client {
         connect(self.builder()).await
     }
 
-    /// The same that gives up a request after a second.
+    /// Returns such a client with a command time-out of one second.
     async fn hasty(&self) -> Client {
         connect(self.builder().command_timeout(ms(1000))).await
     }
 
-    /// Another client, on which no fault falls.
+    /// Returns another client, which suffers no fault.
     async fn other(&self) -> Client {
         connect(builder(&self.server.url())).await
     }
 
-    /// The next run of a script meets this fault.
+    /// Sets a fault for the next run of a script.
     fn next(&self, script: Script, fault: Fault) {
         self.proxy.rule(runs(script).nth(1), fault);
     }
 
-    /// The runs of a script that came through the proxy.
+    /// Returns the runs of a script that came through the proxy.
     fn runs(&self, script: Script) -> Vec<Vec<String>> {
         let calls = self.proxy.requests().into_iter().flat_map(batch::apart);
         calls.filter(|words| script.runs(words)).collect()
     }
 
-    /// How many of them concern this owner.
+    /// Returns how many of them concern this owner.
     fn runs_for(&self, script: Script, owner: &str) -> usize {
         let runs = self.runs(script);
         let about = |words: &&Vec<String>| words.iter().any(|word| word == owner);
@@ -105,7 +105,7 @@ impl World {
         .await;
     }
 
-    /// The holder of the plain lock in this key, and how often it holds it.
+    /// Returns the holder of the plain lock in this key, and its hold count.
     fn holder(&self, key: &str) -> Option<(String, u32)> {
         let holders = self.server.hgetall(key);
         assert!(holders.len() <= 1, "two holders of `{key}`: {holders:?}");
@@ -146,7 +146,7 @@ async fn take(lock: Lock) -> Guard {
     taken.expect("the server answers")
 }
 
-/// Enters again, or takes what is free.
+/// Acquires the lock once more, or for the first time if it is free.
 async fn enter(lock: &Lock) -> Guard {
     let entered = lock.try_acquire().await.expect("the server answers");
     entered.expect("the owner holds it, or it is free")
@@ -156,8 +156,7 @@ async fn becomes(what: &str, condition: impl Fn() -> bool) {
     eventually(PATIENCE, what, async || condition()).await;
 }
 
-/// Awaits something that must come soon: well before the two seconds after which a waiter asks without having been
-/// notified.
+/// Awaits something that must come soon: well before the two seconds after which a waiter polls without having been notified.
 async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(SOON, work).await;
     done.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"))
@@ -175,7 +174,7 @@ async fn pending_until<F: Future + ?Sized>(
     }
 }
 
-/// Starts something that cannot be done yet, such as waiting in the queue behind a hold of this client.
+/// Starts a call that cannot complete yet, such as waiting in the queue behind a hold of this client.
 fn begun<T>(work: impl Future<Output = T> + Send + 'static) -> Waiting<T> {
     let mut work: Waiting<T> = Box::pin(work);
     let polled = Arc::new(Alarm::default()).poll(&mut work);
@@ -186,12 +185,12 @@ fn begun<T>(work: impl Future<Output = T> + Send + 'static) -> Waiting<T> {
 type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Acquiring = Waiting<Result<Guard, Error>>;
 
-/// Notes that it was woken, so that a test can act in the very moment between that and the poll.
+/// A waker that records the wake, so that a test can act in the very moment between the wake and the poll.
 #[derive(Default)]
 struct Alarm(AtomicBool);
 
 impl Alarm {
-    /// Polls once; from then on this alarm is what is woken.
+    /// Polls once; the future's next wake is recorded by this alarm.
     fn poll<F: Future + ?Sized>(self: &Arc<Self>, work: &mut Pin<Box<F>>) -> Poll<F::Output> {
         let waker = Waker::from(self.clone());
         work.as_mut().poll(&mut Context::from_waker(&waker))
@@ -220,6 +219,6 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Only a failure waits for it.
+/// Upper bound for any wait; only a failure waits this long.
 const PATIENCE: Duration = ms(20_000);
 const SOON: Duration = ms(900);

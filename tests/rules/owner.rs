@@ -1,12 +1,11 @@
-//! 3.1 and 3.2 An acquisition from zero gets an owner that was never used before.
+//! 3.1 and 3.2 An acquire from zero gets an owner id that was never used before.
 
 use distlock::{Backoff, Wait};
 
 use super::{attack, begun, ms, pending_until, soon, take};
 use crate::support::{Fault, Script};
 
-/// 3.1: a `release(0)` that was queued, and sent again because it was not answered, arrives once the same owner holds the
-/// lock anew.
+/// 3.1: a `release(0)` that was queued, and retried because it had no reply, arrives once the same owner holds the lock anew.
 #[test]
 fn a_queued_release_never_frees_a_later_hold_of_the_same_owner() {
     attack(async |world| {
@@ -17,7 +16,7 @@ fn a_queued_release_never_frees_a_later_hold_of_the_same_owner() {
         world.next(Script::Release, Fault::HoldRequest);
         drop(first);
         world.injected(1).await;
-        // The release is tried again on another connection; the first one is still under way.
+        // The release is retried on another connection; the first one is still under way.
         let second = lock.acquire().await.expect("it is free");
         assert_ne!(second.owner(), old, "its release is still under way");
         assert!(world.runs_for(Script::Release, &old) >= 2);
@@ -29,8 +28,8 @@ fn a_queued_release_never_frees_a_later_hold_of_the_same_owner() {
     });
 }
 
-/// 3.1: a waiter is one owner however often it asks, so that it can keep its place in a store that queues; but not any
-/// more once a request of its was in doubt, and is being undone.
+/// 3.1: a waiter keeps one owner id for all of its requests, so that it keeps its position in a store that queues; but only until a request
+/// of its is indeterminate, and is being undone.
 #[test]
 fn a_waiter_keeps_its_owner_until_a_request_in_that_name_is_in_doubt() {
     attack(async |world| {

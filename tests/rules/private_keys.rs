@@ -1,11 +1,11 @@
-//! 3.12 Private keys of ours stay in the lock's slot, carry a time to live and disturb nothing.
+//! 3.12 Private keys stay in the lock's slot, carry a time to live and disturb nothing.
 
 use distlock_sim::slot_of;
 
 use super::{attack, becomes, connect, ms, runs, take};
 use crate::support::{Fault, Script};
 
-/// 3.12: the marks of undone acquires and the clients' labels end by themselves.
+/// 3.12: tombstones and the clients' labels expire by themselves.
 #[test]
 fn every_key_of_ours_carries_a_ttl() {
     attack(async |world| {
@@ -22,16 +22,16 @@ fn every_key_of_ours_carries_a_ttl() {
         for key in world.server.keys() {
             let ttl = world.server.pttl(&key);
             assert!((1..=5 * 60_000).contains(&ttl), "`{key}`: {ttl}");
-            // Far longer than a network keeps a request: minutes.
+            // Tombstones last minutes, far longer than a network keeps a request.
             let remembered = !key.starts_with("distlock_undone") || ttl > 2 * 60_000;
             assert!(remembered, "`{key}`: {ttl}");
         }
     });
 }
 
-/// 3.12: where Redis Cluster would put a lock, its private keys are, too. Names as users choose them, with and without a
-/// hash tag, and with braces that Redisson's rule takes for one but Redis does not. (A `}` that belongs to no tag leaves
-/// nothing that could be done by a tag: such names are not for a cluster.)
+/// 3.12: the private keys of a lock are in the slot of the lock. Names are such as users choose, with and without a hash tag, and with
+/// braces that are a tag by Redisson's rule but not by Redis'. (With a `}` that belongs to no tag, no tag can put other keys into the same
+/// slot: such names are not for a cluster.)
 #[test]
 fn private_keys_share_the_slot_of_their_lock() {
     attack(async |world| {

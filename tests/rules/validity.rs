@@ -1,4 +1,4 @@
-//! 3.5 and 3.6 How long a hold can be relied on, and how it ends.
+//! 3.5 and 3.6 The validity of a hold, and how it ends.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use tokio::time::Instant;
 use super::{PATIENCE, attack, becomes, begun, connect, fixed, keep_alive, ms, runs, soon, take};
 use crate::support::{Fault, Script};
 
-/// 3.5: the server's clock starts when the request arrives there; ours must start no later, so that we stop believing
-/// before it stops remembering.
+/// 3.5: the server's clock starts when the request arrives there; the client's must start no later, so that the guard becomes invalid
+/// before the store's lease expires.
 #[test]
 fn validity_counts_from_before_the_request_was_sent() {
     const DELAY: Duration = ms(250);
     const LEASE: Duration = ms(9000);
-    /// A request was delayed, and is answered now.
+    /// Checks the validity of a guard whose request was delayed and is answered now.
     fn counted(guard: &Guard, what: &str) {
         let left = guard.valid_until() - Instant::now().into_std();
         assert!(left <= LEASE - DELAY, "{what}: {left:?}, from the reply");
-        // Nor is anything given away: two clocks need some allowance, no more.
+        // Validity is not wasted either: two clocks need some allowance, no more.
         assert!(left > LEASE - DELAY - ms(400), "{what}: {left:?}");
     }
     attack(async |world| {
@@ -33,7 +33,7 @@ fn validity_counts_from_before_the_request_was_sent() {
             counted(&guard, "extended");
             guard.release().await.expect("it is ours");
         }
-        // The watchdog's renewals, too.
+        // The same holds for the watchdog's renewals.
         let guard = take(client.lock("stock").with_lease(keep_alive(9000))).await;
         let granted = guard.valid_until();
         world.next(Script::Renew, Fault::DelayReply(DELAY));
@@ -42,13 +42,13 @@ fn validity_counts_from_before_the_request_was_sent() {
     });
 }
 
-/// 3.5: a grant whose lease is over when it arrives is worth nothing, and must not stay either.
+/// 3.5: a grant whose lease has expired when its reply arrives is worthless, and must not stay in the store either.
 #[test]
 fn a_grant_with_no_validity_left_is_undone_not_returned() {
     attack(async |world| {
         let client = world.client().await;
         for (undone, fault, lease) in [
-            // Stalled on its way there, so that the server still has the grant when it arrives here.
+            // The request stalls on its way, so that the server still has the grant when the reply arrives.
             (1, Fault::DelayRequest(ms(500)), fixed(400)),
             (2, Fault::DelayReply(ms(300)), keep_alive(200)),
         ] {
@@ -66,7 +66,7 @@ fn a_grant_with_no_validity_left_is_undone_not_returned() {
     });
 }
 
-/// 3.5: the same for a lock that the server has passed on to the next in the queue.
+/// 3.5: the same holds for a lock that the server has granted to the next waiter in the queue.
 #[test]
 fn a_lock_passed_on_with_no_validity_left_is_undone_not_returned() {
     attack(async |world| {
@@ -86,7 +86,7 @@ fn a_lock_passed_on_with_no_validity_left_is_undone_not_returned() {
     });
 }
 
-/// 3.5: once lost, never un-lost, even if the server has the very same hold again.
+/// 3.5: a lost guard stays lost, even if the server has the very same hold again.
 #[test]
 fn a_lost_guard_stays_lost_when_its_hold_comes_back() {
     attack(async |world| {
@@ -109,17 +109,16 @@ fn a_lost_guard_stays_lost_when_its_hold_comes_back() {
     });
 }
 
-/// 3.5: going lost stops renewal and still sends `release(0)`: here the server would keep the lock far longer than its
-/// holder believes in it.
+/// 3.5: a loss stops renewal and still sends `release(0)`: here the server would keep the lock far longer than the guard is valid.
 #[test]
 fn going_lost_still_sends_release_0() {
     attack(async |world| {
         let client = world.client().await;
-        // By the clock: renewals fail until the lease is over.
+        // This hold is lost by the clock: renewals fail until the lease has expired.
         let cut_off = take(client.lock("cut off").with_lease(keep_alive(4000))).await;
         world.proxy.rule(runs(Script::Renew), Fault::CutBefore);
         world.server.cmd(&["PEXPIRE", "cut off", "600000"]);
-        // By the longest hold.
+        // This hold is lost by its `max_hold`.
         let lock = client.lock("too long").with_lease(fixed(600_000));
         let too_long = take(lock.with_max_hold(ms(4000))).await;
         assert_eq!(world.count("cut off") + world.count("too long"), 2);
@@ -135,8 +134,8 @@ fn going_lost_still_sends_release_0() {
     });
 }
 
-/// 3.6: a renewal on the other connection overtakes its grant, is told "not yours", and ends a guard that is good. A hold
-/// is not renewed before its grant is known.
+/// 3.6: a renewal on the other connection overtakes its grant, is answered "not yours", and ends a guard that is good. A hold is therefore
+/// not renewed before its grant is known.
 #[test]
 fn a_renewal_that_overtakes_its_grant_does_not_end_a_good_guard() {
     attack(async |world| {
@@ -144,7 +143,7 @@ fn a_renewal_that_overtakes_its_grant_does_not_end_a_good_guard() {
         for fault in [Fault::HoldRequest, Fault::HoldReply] {
             world.proxy.clear_requests();
             world.next(Script::Acquire, fault);
-            // Were it renewed already, it would be every three seconds.
+            // If it were renewed already, a renewal would come every three seconds.
             let lock = client.lock("stock").with_lease(keep_alive(9000));
             let granted = tokio::spawn(lock.acquire());
             tokio::time::sleep(ms(3600)).await;

@@ -1,4 +1,4 @@
-//! Addresses that lead to no master, and what is said of them.
+//! Addresses that do not lead to a master, and their errors.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{PATIENCE, held_at, patient, slow_to_greet};
 use crate::support::sentinel::{MASTER, host};
 use crate::support::{RedisServer, Topology, builder, simulated};
 
-/// Why it cannot be connected to. No secret is in it.
+/// Returns the error of the connection attempt, and checks that it contains no secret.
 async fn refused(url: &str) -> Error {
     let builder = builder(url).connect_timeout(Duration::from_secs(5));
     let Err(error) = builder.connect().await else {
@@ -142,7 +142,7 @@ fn the_lines_to_copy_lead_where_they_say() {
     simulated(async || {
         let lines = PAGE.lines();
         let lines = lines.filter(|line| line.starts_with("redis-sentinel://"));
-        // Those over TLS are tried where there are certificates.
+        // Lines with TLS are tested with certificates in `tests/tls`.
         let mut lines = lines.filter(|line| !line.contains("tls=on"));
         let mut url = lines.next().expect("there is one").to_owned();
         assert_eq!(lines.next(), None, "one that no test tries");
@@ -160,7 +160,7 @@ fn the_lines_to_copy_lead_where_they_say() {
     });
 }
 
-/// The user says how long connecting may take; a sentinel to which it takes longer than an answer may is slow, not silent.
+/// The connect timeout is the user's; a sentinel that takes longer to connect to than a reply may take is slow, not silent.
 #[test]
 fn sentinels_that_are_slow_to_greet_are_waited_for() {
     simulated(async || {
@@ -177,7 +177,7 @@ fn sentinels_that_never_greet_keep_nobody_waiting() {
         for silent in &topology.sentinels()[1..] {
             silent.stop_process();
         }
-        // The others are waited for as long as an answer may take.
+        // The others are waited for as long as a reply may take.
         takes_a_lock(&topology.url(), Duration::from_millis(1500)).await;
     });
 }

@@ -1,4 +1,4 @@
-//! Calls that wait for a server to be the master for long enough, or to be one that may be written to.
+//! Calls that wait until a server has been the master for long enough, or until it accepts writes.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn nobody_is_told_of_a_server_that_may_not_be_written_to() {
         let topology = Topology::start().await;
         let mut clients = Vec::new();
         for url in [topology.url(), topology.url() + "?scripts=off"] {
-            // What is in doubt and not undone runs out in the end.
+            // A hold whose outcome is unknown, and which is not undone, expires in the end.
             let lease = Lease::KeepAlive(Duration::from_secs(30));
             let builder = patient(&url).default_lease(lease);
             clients.push(builder.connect().await.expect("it is up"));
@@ -57,7 +57,7 @@ fn nobody_is_told_of_a_server_that_may_not_be_written_to() {
             })
             .await;
             let new = replicas.iter().find(is_master).expect("there is one");
-            // Sentinels demote the old master seconds later. A client that still believes in it meets a replica.
+            // Sentinels demote the old master seconds later. A client that still takes it for the master meets a replica.
             old.simulated().follow(new.simulated(), Duration::ZERO);
             topology.until_not(old).await;
             hammer.goes_on().await;

@@ -1,4 +1,4 @@
-//! What an operator is told of a topology.
+//! The diagnosis of a topology that an operator reads.
 
 use std::time::Duration;
 

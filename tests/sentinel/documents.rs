@@ -1,10 +1,10 @@
-//! What `docs/connecting.md` says that users need who go by sentinels.
+//! The rights that `docs/connecting.md` lists for users behind sentinels.
 
 use super::liars::channels_of;
 use super::{PATIENCE, patient};
 use crate::support::{RedisServer, Topology, eventually, rights, simulated};
 
-/// A user of all of these who may do this much.
+/// Creates a user with these rights on all of these servers.
 fn user(servers: &[RedisServer], rights: &[&str]) {
     for server in servers {
         server.cmd(&["ACL", "LOG", "RESET"]);
@@ -13,7 +13,7 @@ fn user(servers: &[RedisServer], rights: &[&str]) {
     }
 }
 
-/// A user who has all of it is denied nothing; each of the rights is asked for.
+/// A user with all of the rights is denied nothing; each of them is used.
 #[test]
 fn users_need_what_the_page_lists() {
     simulated(async || {

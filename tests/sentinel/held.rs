@@ -1,4 +1,4 @@
-//! What is held stays held.
+//! Locks stay held through failovers.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn a_held_lock_survives_a_failover_and_is_given_back_to_the_new_master() {
         let lock = client.lock("ordered").with_lease(lease);
         let guard = lock.acquire().await.expect("it is free");
         let (old, new) = topology.fail_over().await;
-        // It lives on as a master for a while, for a client that has not heard.
+        // The old master lives on as a master for a while, for a client that has not learned of the failover.
         until_left(old).await;
         sleep(Duration::from_secs(3600)).await;
         assert!(guard.is_held(), "it is renewed at the new master");
@@ -43,7 +43,7 @@ fn a_held_lock_survives_the_death_of_the_master() {
         assert!(guard.is_held());
         guard.release().await.expect("it is still ours");
         assert_eq!(held_at(new), Vec::<String>::new());
-        // Back again it is a replica, and no client of ours comes.
+        // It comes back as a replica, and no client of this library connects to it.
         old.restart();
         topology.until_settled().await;
         let guard = lock.acquire().await.expect("it is free");

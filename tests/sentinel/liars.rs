@@ -1,4 +1,4 @@
-//! Sentinels that die, and sentinels that say what is not so.
+//! Sentinels that die, and sentinels that report a wrong master.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ fn sentinels_that_die_are_no_harm_while_one_lives() {
         let topology = Topology::start().await;
         let client = connect(&topology).await;
         let guard = client.lock("few").acquire().await.expect("it is free");
-        // The one that is named first goes before the failover, which the other two agree on.
+        // The sentinel that is named first dies before the failover, on which the other two agree.
         topology.sentinels()[0].kill();
         let (old, new) = topology.kill_master().await;
         topology.sentinels()[1].kill();
         guard.release().await.expect("it is still ours");
         assert_eq!(held_at(new), Vec::<String>::new());
-        // A client that comes now finds the master, too.
+        // A client that connects now finds the master, too.
         let late = connect(&topology).await;
         let guard = late.lock("few").acquire().await.expect("it is free");
         guard.release().await.expect("it is ours");
@@ -51,7 +51,7 @@ fn an_address_may_name_one_sentinel_of_three() {
     });
 }
 
-/// Has one sentinel believe in another master than the others do.
+/// Makes one sentinel report another master than the others do.
 fn mislead(sentinel: &RedisServer, (host, port): (&str, u16)) {
     sentinel.cmd(&["SENTINEL", "REMOVE", MASTER]);
     let port = port.to_string();
@@ -66,7 +66,7 @@ fn a_sentinel_that_names_a_replica_is_not_believed() {
         let guard = client.lock("misled").acquire().await.expect("it is free");
         let (liar, others) = topology.sentinels().split_first().expect("there are three");
         mislead(liar, (&host(topology.replicas()[0]), 6379));
-        // Named first, with the others, or alone with one of them, which tells of the third.
+        // The liar is named first, with the others, or alone with one of them, which reports the third.
         let two = format!(
             "redis-sentinel://{}:26379,{}:26379/{MASTER}",
             host(liar),
@@ -81,7 +81,7 @@ fn a_sentinel_that_names_a_replica_is_not_believed() {
             guard.release().await.expect("it is ours");
         }
         guard.release().await.expect("it is still ours");
-        // Where no other sentinel is left to ask, nothing is granted.
+        // If no other sentinel can be reached, nothing is granted.
         others.iter().for_each(RedisServer::kill);
         let url = format!("redis-sentinel://{}:26379/{MASTER}", host(liar));
         let short = Duration::from_secs(2);
@@ -92,7 +92,7 @@ fn a_sentinel_that_names_a_replica_is_not_believed() {
     });
 }
 
-/// A server that only the first sentinel takes for the master.
+/// Starts a server that only the first sentinel takes for the master.
 fn stranger_of(topology: &Topology) -> RedisServer {
     let stranger = RedisServer::start();
     mislead(&topology.sentinels()[0], ("127.0.0.1", stranger.port()));
@@ -113,7 +113,7 @@ fn a_sentinel_that_names_another_master_is_outvoted() {
     });
 }
 
-/// A sentinel that knows of a later failover is right, though it is alone: a majority has agreed to that.
+/// A sentinel that knows of a later failover is right, though it is alone: a majority has agreed to that failover.
 #[test]
 fn the_latest_failover_counts_and_one_before_it_does_not() {
     simulated(async || {
@@ -136,7 +136,7 @@ fn the_latest_failover_counts_and_one_before_it_does_not() {
     });
 }
 
-/// Where it takes long to connect, the first to answer is heard a moment before the others, and is not yet believed.
+/// Where it takes long to connect, the first reply arrives a moment before the others, and is not trusted yet.
 #[test]
 fn a_sentinel_that_names_another_master_and_is_heard_first_is_outvoted() {
     simulated(async || {
@@ -151,7 +151,7 @@ fn a_sentinel_that_names_another_master_and_is_heard_first_is_outvoted() {
     });
 }
 
-/// Nor where none of them was there at first, which says nothing of now.
+/// Nor if none of them was reachable at first, which says nothing about now.
 #[test]
 fn a_sentinel_that_names_another_master_and_is_back_first_is_outvoted() {
     simulated(async || {
@@ -180,7 +180,7 @@ fn a_demoted_master_that_lives_on_is_left() {
     simulated(async || {
         let topology = Topology::start().await;
         let client = connect(&topology).await;
-        // Every connection that there is: for callers, for the background, to listen, to watch.
+        // All kinds of connections exist: for callers, for the background, to subscribe, to watch.
         let guard = client.lock("left").acquire().await.expect("it is free");
         let other = connect(&topology).await;
         let waiting = tokio::spawn(other.lock("left").acquire());
@@ -193,7 +193,7 @@ fn a_demoted_master_that_lives_on_is_left() {
         });
         let (old, new) = topology.fail_over().await;
         until_left(old).await;
-        // Also when its sentinels have made a replica of it.
+        // The same holds when its sentinels have made it a replica.
         topology.until_settled().await;
         assert_eq!(visitors(old), 0);
         assert!(old.simulated().follows().is_some());
@@ -203,7 +203,7 @@ fn a_demoted_master_that_lives_on_is_left() {
         next.expect("no error").release().await.expect("it is ours");
         assert_eq!(held_at(new), Vec::<String>::new());
         watching.abort();
-        // With the clients goes whatever looked after them.
+        // The task that looked after the clients ends with them.
         drop((client, other));
         eventually(PATIENCE, "every connection is closed", async || {
             let mut all = topology.servers().iter().chain(topology.sentinels());
@@ -213,7 +213,7 @@ fn a_demoted_master_that_lives_on_is_left() {
     });
 }
 
-/// How many channels each connection of a user listens to.
+/// Returns how many channels each connection of a user is subscribed to.
 pub(crate) fn channels_of(sentinel: &RedisServer, name: &str) -> Vec<String> {
     let list: String = sentinel.query(&["CLIENT", "LIST"]);
     let user = format!("user={name}");
@@ -246,7 +246,7 @@ fn who_hears_no_messages_finds_the_new_master_by_asking() {
             );
         }
         for server in topology.servers() {
-            // Then what the sentinels say is not checked.
+            // In this case the reports of the sentinels cannot be verified.
             user(server, "app", "~* &* +@all -role");
         }
         let connect = async |name: &str| {
@@ -274,7 +274,7 @@ fn who_hears_no_messages_finds_the_new_master_by_asking() {
     });
 }
 
-/// The message of a switch is lost at every sentinel: they are asked now and then.
+/// The message of a switch is lost at every sentinel: the client also polls them now and then.
 #[test]
 fn a_switch_is_found_though_its_message_is_lost() {
     simulated(async || {

@@ -1,4 +1,4 @@
-//! A master behind sentinels: the client finds it, follows it, and believes no sentinel that errs.
+//! A master behind sentinels: the client finds it, follows it, and trusts no sentinel that is wrong.
 
 mod addresses;
 mod delay;
@@ -15,7 +15,7 @@ use distlock::{Client, ClientBuilder, Lease};
 
 use crate::support::{RedisServer, Topology, builder};
 
-/// Longer than any failover takes, also where the sentinels disagree about which one is to promote a replica.
+/// Builds a client whose timeouts are longer than any failover, even if the sentinels disagree about which one is to promote a replica.
 fn patient(url: &str) -> ClientBuilder {
     builder(url)
         .command_timeout(PATIENCE)
@@ -28,19 +28,19 @@ async fn connect(topology: &Topology) -> Client {
     connected.expect("the master is up")
 }
 
-/// Has each sentinel greet so many milliseconds late.
+/// Delays the greeting of each sentinel by this many milliseconds.
 fn slow_to_greet(topology: &Topology, millis: [u64; 3]) {
     for (sentinel, millis) in topology.told().iter().zip(millis) {
         sentinel.set_greeting_delay(Duration::from_millis(millis));
     }
 }
 
-/// Every key but the marks that refuse what was given up, and end by themselves.
+/// Returns every key but the tombstones, which refuse cancelled requests and expire by themselves.
 fn held_at(server: &RedisServer) -> Vec<String> {
     let mut keys = server.keys();
     keys.retain(|key| !key.starts_with("distlock_undone:"));
     keys
 }
 
-/// Only a failure waits for it.
+/// Upper bound for any wait; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! A lock behind real sentinels: two failovers, and a call that outlives its runtime, which only threads can show. A part of
-//! the program `real`.
+//! A lock behind real sentinels: two failovers, and a call that outlives its runtime, which only threads can show. A part of the program
+//! `real`.
 #![cfg(feature = "redis")]
 #![expect(
     clippy::disallowed_methods,
@@ -24,7 +24,7 @@ async fn connect(topology: &Topology) -> Client {
     patient(topology).connect().await.expect("the master is up")
 }
 
-/// An ordered failover, then the death of the master: what is held is held on, and a waiter gets it at the last master.
+/// Plays an ordered failover, then the death of the master: the lock stays held, and a waiter is granted it at the last master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_lock_and_its_waiter_survive_two_failovers_of_real_servers() {
     let topology = Topology::start();
@@ -69,10 +69,10 @@ fn a_call_may_outlive_its_runtime_between_two_masters() {
     old.kill();
     let lock = client.lock("outlived");
     first.spawn(async move { lock.try_acquire().await });
-    // Long enough to have met nobody, and to be on its way to try again.
+    // Long enough to have found no server, and to be on its way to retry.
     std::thread::sleep(Duration::from_millis(300));
     first.shutdown_background();
-    // From another one it goes on, and what was left is undone.
+    // It goes on from another runtime, and what the first one left is undone.
     let lock = client.lock("outlived");
     let going_on = second.spawn(async move { lock.acquire_timeout(PATIENCE).await });
     topology.replace(old);
@@ -86,5 +86,5 @@ fn a_call_may_outlive_its_runtime_between_two_masters() {
     );
 }
 
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any wait on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);

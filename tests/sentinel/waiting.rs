@@ -10,10 +10,10 @@ use super::{PATIENCE, connect, held_at, patient};
 use crate::support::sentinel::{until_left, visitors};
 use crate::support::{RedisServer, Topology, eventually, simulated};
 
-/// Sooner than a waiter asks by itself: a waiter that has the lock by then was notified of its release.
+/// Shorter than the interval at which a waiter polls by itself: a waiter that has the lock by then was notified of its release.
 const SOON: Duration = Duration::from_millis(500);
 
-/// Held for far longer than anything takes: only a message explains a grant that does not come late.
+/// Returns a lock with a lease far longer than any test: only a message explains a grant that does not come late.
 fn long(client: &Client, name: &str) -> Lock {
     let lease = Lease::KeepAlive(Duration::from_secs(300));
     client.lock(name).with_lease(lease)
@@ -28,7 +28,7 @@ async fn until_it_listens(server: &RedisServer, name: &str) {
     .await;
 }
 
-/// The guard that a task waits for, which is released again.
+/// Waits for the guard of a task, and releases it.
 async fn passes(waiting: JoinHandle<Result<Guard, Error>>) {
     let got = timeout(PATIENCE, waiting).await.expect("it is free");
     let guard = got.expect("no panic").expect("no error");
@@ -84,7 +84,7 @@ fn a_waiter_rides_through_the_death_of_the_master() {
             "it is held"
         );
         guard.release().await.expect("it is still ours");
-        // Whichever is first gives it to the other.
+        // The first of the two releases the lock, and the other is granted it.
         tokio::join!(passes(waiting), passes(polling));
     });
 }
@@ -97,7 +97,7 @@ fn a_call_that_comes_between_two_masters_waits_for_the_next() {
         let other = patient(&(topology.url() + "?scripts=off")).connect().await;
         let old = topology.master();
         old.kill();
-        // What goes out before is in doubt. The sentinels have not noticed yet.
+        // Requests that are sent before this have an unknown outcome. The sentinels have not noticed yet.
         until_left(old).await;
         let calls = [client, other.expect("it is up")].map(|client| {
             tokio::spawn(async move {
@@ -123,7 +123,7 @@ fn nobody_waits_for_a_master_that_hangs() {
         let client = connect(&topology).await;
         let guard = client.lock("frozen").acquire().await.expect("it is free");
         let old = topology.master();
-        // Every connection that there is: also to listen, and to watch.
+        // All kinds of connections exist: also to subscribe, and to watch.
         let waiting = tokio::spawn(client.lock("frozen").acquire());
         let other = connect(&topology).await;
         let listening = tokio::spawn(other.lock("frozen").acquire());
@@ -133,7 +133,7 @@ fn nobody_waits_for_a_master_that_hangs() {
         assert!(visitors(old) > 3);
         tokio::time::sleep(Duration::from_secs(1)).await;
         old.stop_process();
-        // Under way when the master is replaced: ends as a call whose reply was lost, long before its time is over.
+        // The call is in flight when the master is replaced: it ends like a call whose reply was lost, long before its deadline.
         let begun = Instant::now();
         let lock = client.lock("another");
         let asking = tokio::spawn(async move { lock.try_acquire().await });

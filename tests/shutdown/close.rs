@@ -1,4 +1,4 @@
-//! `close()` gives back what is held, tells whoever waits, and does not take for ever: under simulated time.
+//! `close()` releases every hold, notifies every waiter, and returns in bounded time: under simulated time.
 
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn connect(url: &str) -> Client {
 async fn hold(client: &Client, names: impl Iterator<Item = String>) -> Vec<Guard> {
     let names: Vec<String> = names.collect();
     let mut guards = Vec::new();
-    // Not all at once: the last of a thousand may have to wait for longer than a call may take.
+    // In groups: the last of a thousand may have to wait for longer than a call may take.
     for names in names.chunks(100) {
         let locks = names.iter().map(|name| client.lock(name.as_str()));
         let acquiring: JoinSet<_> = locks.map(|lock| lock.acquire()).collect();
@@ -62,7 +62,7 @@ fn closing_flushes_what_was_dropped_just_before() {
         );
         let released = waited_for.acquire().await.unwrap();
         assert_eq!(server.keys().len(), 102);
-        // So that nothing of it can have arrived when the client is closed.
+        // The delay ensures that no part of it can have arrived when the client is closed.
         let slow = Fault::DelayRequest(Duration::from_millis(400));
         proxy.rule(Match::any(), slow);
         let begun = Instant::now();
@@ -80,7 +80,7 @@ fn closing_flushes_what_was_dropped_just_before() {
     });
 }
 
-/// Those behind would else wait for who is gone: a process may end as soon as it has closed its client.
+/// The waiters behind would otherwise wait for one that is gone: a process may end as soon as it has closed its client.
 #[test]
 fn closing_leaves_the_line_of_a_fair_lock() {
     simulated(async || {
@@ -200,7 +200,7 @@ fn closing_takes_five_seconds_at_most_when_the_server_does_not_answer() {
     });
 }
 
-/// A connection that nobody has used for long ends with the next request.
+/// A connection that was unused for long turns out to be closed at the next request.
 #[test]
 fn a_closed_client_leaves_no_label_though_its_connection_has_ended() {
     simulated(async || {
@@ -277,7 +277,8 @@ fn closing_one_client_leaves_the_others_alone() {
     });
 }
 
-/// The server has not heard of a call yet when its client is closed. Whatever a client does after that, its program may have ended.
+/// A call has not reached the server yet when its client is closed. After that the client must send nothing more: its program may have
+/// ended.
 #[test]
 fn closing_undoes_or_hears_out_what_other_tasks_are_asking_for() {
     simulated(async || {

@@ -1,4 +1,4 @@
-//! Guards dropped where nobody expects it: quick, quiet, and the lock is free soon after.
+//! Guards that are dropped in unusual places: the drop is quick and silent, and the lock is free soon after.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,7 +68,7 @@ thread_local! {
 fn a_guard_may_be_dropped_with_its_threads_variables() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, runtime, client| {
-        // Variables go in the reverse order of their first use: tokio's own before the guard, and after.
+        // Thread-local variables are dropped in the reverse order of their first use: tokio's own before the guard, and after.
         for guard_goes_first in [true, false] {
             let name = format!("thread-local:{guard_goes_first}");
             let guard = runtime
@@ -138,7 +138,7 @@ fn a_waiter_that_is_dropped_with_its_runtime_leaves_nothing() {
             .map(|_| runtime.spawn(client.lock("waited").acquire()))
             .collect();
         at_once("the runtime's end", || drop(runtime));
-        // Passed on to one of them, it would be held by nobody.
+        // If the lock were handed off to one of them, it would be held by no guard.
         drop(held);
         store.is_freed("waited");
         drop(waiters);

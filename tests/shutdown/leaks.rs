@@ -10,7 +10,7 @@ use distlock::{Client, Lease};
 use super::support::{RedisServer, eventually};
 use super::{COMPANY, PATIENCE, connect};
 
-/// The library's own threads and this process's sockets, each by what identifies it.
+/// The library's own threads and this process's sockets, each by its identifier.
 #[derive(Debug)]
 struct Census {
     threads: BTreeSet<String>,
@@ -33,7 +33,7 @@ impl Census {
         }
     }
 
-    /// What is there now and was not there then.
+    /// Returns the threads and sockets that are there now and were not there then.
     fn since(before: &Self) -> Self {
         let now = Self::take();
         Self {
@@ -52,7 +52,7 @@ fn entries(folder: &str) -> impl Iterator<Item = String> {
     entries.filter_map(|entry| Some(entry.ok()?.path().display().to_string()))
 }
 
-/// Until as many threads as there are clients have begun, each with a connection.
+/// Waits until one new thread for each client has begun, each with a connection.
 async fn seen(before: &Census, clients: usize) {
     eventually(PATIENCE, "every client has its thread", async || {
         let there = Census::since(before);
@@ -61,10 +61,10 @@ async fn seen(before: &Census, clients: usize) {
     .await;
 }
 
-/// Until the lease of each lock has been renewed at the server.
+/// Waits until the lease of each lock has been renewed at the server.
 async fn renewed(server: &RedisServer, names: &[&str]) {
     for name in names {
-        // As if most of the lease had gone by: the next renewal makes it whole.
+        // As if most of the lease had passed: the next renewal restores it.
         server.cmd(&["PEXPIRE", name, "20000"]);
     }
     eventually(PATIENCE, "leases are renewed", async || {
@@ -116,7 +116,7 @@ async fn a_failed_attempt_to_connect_leaks_nothing() {
         let url = format!("redis://:wrong@127.0.0.1:{}/", server.port());
         assert!(Client::connect(&url).await.is_err());
         assert!(Client::connect("redis://127.0.0.1:1/").await.is_err());
-        // Dropped half-way.
+        // The connection attempt is dropped half-way.
         let connecting = Client::connect(&url);
         let _ = tokio::time::timeout(Duration::from_micros(200), connecting).await;
     }

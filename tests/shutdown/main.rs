@@ -1,4 +1,4 @@
-//! Shutdown: what is held is given back, and no end of anything, in whatever order, panics or blocks.
+//! Shutdown: every hold is released, and nothing panics or blocks, in whatever order things end.
 
 #![cfg(feature = "redis")]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
@@ -21,17 +21,17 @@ use tokio::sync::RwLock;
 
 use support::RedisServer;
 
-/// Taken by every test, and alone by those that count the threads and sockets of the process.
+/// Every test holds it shared; the tests that count the threads and sockets of the process hold it exclusively.
 static COMPANY: RwLock<()> = RwLock::const_new(());
 
-/// A server on a busy machine is slow to answer, and not down.
+/// Connects with long timeouts: a server on a busy machine replies late although it is not down.
 async fn connect(url: &str) -> Client {
     let builder = Client::builder(url).command_timeout(PATIENCE);
     let client = builder.connect_timeout(PATIENCE).connect().await;
     client.expect("the store is up")
 }
 
-/// A runtime that can be taken away.
+/// Builds a runtime that can be shut down.
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -40,8 +40,8 @@ fn runtime() -> Runtime {
         .expect("a runtime can be had")
 }
 
-/// A store of each kind, and a runtime with a client on it. What fails on one is still tried on the
-/// other.
+/// Runs a test on a store of each kind, each with a runtime that has a client on it. A failure on one does not keep the test from running
+/// on the other.
 fn on_every_store(test: impl Fn(&Store, Runtime, Client)) {
     let stores = [None, Some(RedisServer::start())].map(|server| {
         let url = match &server {
@@ -64,7 +64,7 @@ struct Store {
 }
 
 impl Store {
-    /// Whether anybody holds the lock.
+    /// Returns whether the lock is held.
     fn holds(&self, name: &str) -> bool {
         match &self.server {
             Some(server) => server.keys().contains(&name.to_owned()),
@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    /// Long before its lease would free it.
+    /// Waits until the lock is free, for much less than its lease.
     fn is_freed(&self, name: &str) {
         let begun = Instant::now();
         while self.holds(name) {
@@ -89,22 +89,22 @@ impl Store {
     }
 }
 
-/// Does something that must not block, and says how long it took.
+/// Runs an action that must not block, and prints how long it took.
 fn at_once<T>(what: &str, act: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let done = act();
     let took = begun.elapsed();
-    // Whatever blocks here waits for good, or for as long as a server may take to answer.
+    // An action that blocks here blocks for good, or for as long as a server may take to reply.
     assert!(took < PATIENCE / 3, "{what} took {took:?}");
     done
 }
 
-/// Memory stores are shared by name within the process.
+/// Returns a new number: memory stores are shared by name within the process.
 fn fresh_number() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any wait on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,4 +1,4 @@
-//! Futures polled where no runtime is: an answer or an error, never a panic.
+//! Futures that are polled outside any runtime return a result or an error, and never panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -19,7 +19,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread, without any runtime; `Err` says how it panicked or that it hung.
+/// Runs a future on this thread, without any runtime; `Err` contains the panic, or that the future hung.
 pub(crate) fn by_hand<F: Future>(future: F) -> Result<F::Output, String> {
     let waker = Arc::new(Unpark(thread::current())).into();
     let mut context = Context::from_waker(&waker);
@@ -40,12 +40,12 @@ pub(crate) fn by_hand<F: Future>(future: F) -> Result<F::Output, String> {
     }
 }
 
-/// The futures that neither ended nor were refused.
+/// The futures that neither completed nor were refused.
 #[derive(Default)]
 pub(crate) struct Failures(Vec<String>);
 
 impl Failures {
-    /// Runs a future by hand and notes if it panics or hangs.
+    /// Runs a future by hand and records a panic or a hang.
     pub(crate) fn try_out<T>(&mut self, what: &str, future: impl Future<Output = T>) -> Option<T> {
         by_hand(future)
             .map_err(|how| self.0.push(format!("{what}: {how}")))
@@ -85,7 +85,7 @@ fn a_free_lock_outside_a_runtime_is_had_or_refused() {
         let mut failures = Failures::default();
         let lock = client.lock("free");
         let lock = lock.with_lease(Lease::Fixed(Duration::from_secs(30)));
-        // It is free: nobody waits, but a busy machine may be slow to say so.
+        // The lock is free: the call does not wait, but a busy machine may be slow to reply.
         let wait = PATIENCE / 3;
         let ways: [(&str, Boxed); 3] = [
             (

@@ -14,7 +14,7 @@ use super::{COMPANY, PATIENCE, connect, runtime};
 fn a_process_with_guards_in_its_statics_ends_quietly() {
     static KEPT: OnceLock<(Guard, Client, Runtime)> = OnceLock::new();
     if let Ok(url) = std::env::var(CHILD) {
-        // This is the child: what follows is the end of a careless program.
+        // This is the child: the rest is the end of a careless program.
         let runtime = runtime();
         let client = runtime.block_on(connect(&url));
         let guard = runtime.block_on(client.lock("exit").acquire()).unwrap();
@@ -39,7 +39,7 @@ fn a_process_with_guards_in_its_statics_ends_quietly() {
         assert!(!said.contains("panicked"), "{said}");
         assert!(took < PATIENCE, "{took:?}");
     }
-    // Nobody gave it back: it is left to its lease.
+    // The lock was not released: it is left to its lease.
     assert_eq!(server.keys(), ["exit"]);
 }
 

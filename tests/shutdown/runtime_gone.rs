@@ -1,4 +1,4 @@
-//! Futures polled again after the runtime they began on has gone: an answer or an error, never a panic.
+//! Futures that are polled again after the shutdown of the runtime on which they began return a result or an error, and never panic.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{COMPANY, connect, on_every_store, runtime};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Polls a future on a runtime for a while, without an end.
+/// Polls a future on a runtime for a while, without completing it.
 fn begin<T>(runtime: &Runtime, future: impl Future<Output = T> + Send + 'static) -> Boxed<T> {
     let mut future: Boxed<T> = Box::pin(future);
     let begun = runtime
@@ -38,7 +38,7 @@ fn a_waiter_whose_runtime_has_gone_does_not_panic() {
             drop(runtime);
             drop(held);
             let whose = if behind_own { "its own" } else { "another" };
-            // Dropped at once if it gets the lock, so that the next one can.
+            // The guard is dropped at once if the lock is granted, so that the next one can acquire it.
             failures.try_out(&format!("acquire behind {whose} client's hold"), async {
                 endless.await.map(drop)
             });
@@ -56,7 +56,7 @@ fn a_waiter_whose_runtime_has_gone_does_not_panic() {
 fn a_request_under_way_when_its_runtime_goes_does_not_panic() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, other_runtime, other| {
-        // Memory answers on the spot: nothing is ever under way there.
+        // Memory replies at once: no request is ever in flight there.
         let Some(server) = &store.server else { return };
         let mut failures = Failures::default();
         let runtime = runtime();
@@ -103,7 +103,7 @@ fn a_client_whose_runtime_has_gone_works_on_another() {
         let guard = runtime.block_on(client.lock("moved").acquire()).unwrap();
         drop(runtime);
         let runtime = super::runtime();
-        // The connection went with the old runtime; one call may find that out.
+        // The connection went with the old runtime; one call may discover that.
         let first: Result<(), Error> = runtime.block_on(guard.release());
         if let Err(error) = first {
             assert!(error.is_transient(), "{error:?}");

@@ -1,5 +1,5 @@
-//! What the library promises, on a simulated network and server under virtual time: one program, so that the fixtures are compiled
-//! and linked once. What `support` has here are the simulated fixtures, by the names of the real ones.
+//! The guarantees of the library, on a simulated network and server under virtual time: one program, so that the fixtures
+//! are compiled and linked once. The module `support` has the simulated fixtures here, by the names of the real ones.
 //!
 //! `cargo test --all-features --test simulated rules::` runs one of the groups.
 

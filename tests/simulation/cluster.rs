@@ -1,8 +1,8 @@
 //! Several clients contend for locks of a cluster while its masters are replaced and slots move.
 //!
-//! With acknowledgements by the replica and a delay as long as every lease, no two guards of one lock are valid at once, however
-//! masters are replaced; with the delay alone, if the masters that are replaced have died. Without them two guards are, which
-//! shows that the judge can see it. A slot that moves needs neither.
+//! With acknowledgements by the replica and a delay as long as every lease, no two guards of one lock are valid at once, however masters
+//! are replaced; with the delay alone this holds if the replaced masters have died. With neither, two guards are valid at once, which shows
+//! that the judge can see it. Moving a slot needs neither.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ const SAFE: Terms = Terms {
     delay: true,
     acks: 1,
 };
-/// A lease that is longer than it takes to replace a master that has died: a holder still believes in it then.
+/// Terms with a lease that is longer than it takes to replace a dead master: a holder's guard is still valid then.
 const DELAY_ALONE: Terms = Terms {
     lease: Duration::from_secs(10),
     delay: true,
@@ -34,15 +34,15 @@ const NEITHER: Terms = Terms {
     acks: 0,
 };
 
-/// What happens to the cluster.
+/// An event in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Event {
     Killed,
-    /// Killed, and its replica does not have what it has granted last.
+    /// The master is killed, and its replica lacks its latest grants.
     LostWrite,
     Ordered,
     TakenOver,
-    /// It lives on, and a client with it.
+    /// The master lives on, and a client with it.
     Split,
     /// A slot moves, and is open for a while; a node learns of it late.
     Moved,
@@ -62,7 +62,7 @@ const LOSSES: &[Event] = &[Event::LostWrite, Event::Split];
 const ROUNDS: usize = 3;
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Lets it happen to the master of a lock, and returns when all nodes agree again.
+/// Lets the event happen to the master of a lock, and returns when all nodes agree again.
 async fn happen(world: &World, cluster: &Cluster, event: Event, terms: Terms, random: &mut Random) {
     let slot = slot_of(LOCKS[usize::from(random.percent(50))]);
     let old = cluster.owner(slot).expect("all nodes agree");
@@ -141,7 +141,7 @@ async fn contend(run: Run, terms: Terms, events: &'static [Event]) {
     let cluster = Cluster::new(&world.network, 3, 1, *seed);
     cluster.set_node_timeout(NODE_TIMEOUT);
     cluster.set_lag(random.up_to(Duration::from_millis(30)));
-    // Old enough to grant something.
+    // The servers are old enough to grant something then.
     sleep(terms.lease + Duration::from_secs(1)).await;
     let mode = ["", "?pubsub=plain", "?pubsub=both"]
         [usize::try_from(random.below(3)).expect("it is small")];
@@ -162,12 +162,12 @@ async fn contend(run: Run, terms: Terms, events: &'static [Event]) {
     let closed_cleanly = end(workers, clients, ledger).await;
     let masters = cluster.masters().into_iter();
     let masters: Vec<Server> = masters.map(|node| cluster.server(node).clone()).collect();
-    // The nodes fall silent, and only time passes.
+    // The nodes stop talking, and only time passes.
     drop(cluster);
     check_what_is_left(masters, ledger, terms, closed_cleanly).await;
 }
 
-/// With acknowledgements and the delay, with the delay alone, and with neither while slots move.
+/// Returns the scenarios: with acknowledgements and the delay, with the delay alone, and with neither while slots move.
 pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("cluster-acks", |run| contend(run, SAFE, ALL)),
@@ -176,7 +176,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// The control: some seed shows two holders, so that the judge can see them.
+/// Control: some seed shows two holders, so that the judge can see them.
 #[test]
 fn in_a_cluster_two_believe_when_a_write_is_lost() {
     let control = Scenario::new("control", |run| contend(run, NEITHER, LOSSES));

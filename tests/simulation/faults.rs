@@ -15,7 +15,7 @@ use crate::world::{HOST, PORT, World};
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Schedule(pub(crate) Vec<Event>);
 
-/// One fault, and when it begins, counted from the beginning of the scenario.
+/// One fault, and the time at which it begins, measured from the beginning of the scenario.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Event {
     pub(crate) at: Duration,
@@ -25,7 +25,7 @@ pub(crate) struct Event {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Fault {
-    /// The next message on a link suffers this.
+    /// The next message on a link suffers this fault.
     Message {
         from: String,
         to: String,
@@ -90,7 +90,7 @@ pub(crate) enum FaultKind {
 }
 
 impl FaultKind {
-    /// The faults that every lock has to bear.
+    /// The faults that every lock has to survive.
     pub(crate) const USUAL: [Self; 13] = [
         Self::Cut,
         Self::CutAfter,
@@ -106,7 +106,7 @@ impl FaultKind {
         Self::Stop,
         Self::SetBack,
     ];
-    /// The name that the command line has for it.
+    /// Returns the name that the command line has for it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cut => "cut",
@@ -130,7 +130,7 @@ impl FaultKind {
         }
     }
 
-    /// The longest mean time between two faults of this kind, in seconds.
+    /// Returns the longest mean time between two faults of this kind, in seconds.
     const fn rarest(self) -> u64 {
         match self {
             Self::Cut | Self::CutAfter | Self::Delay | Self::Late | Self::Duplicate => 10,
@@ -164,7 +164,7 @@ impl FaultKind {
             Self::CutAfter => message(MessageFault::CutAfter),
             Self::Delay => message(MessageFault::Stall(random.up_to(seconds(10)))),
             Self::Late => {
-                // Most are late by little, some by minutes.
+                // Most requests are late by little, some by minutes.
                 let longest = if random.percent(20) { 300 } else { 10 };
                 request(MessageFault::Late(random.up_to(seconds(longest))))
             }
@@ -221,10 +221,10 @@ impl FaultKind {
     }
 }
 
-/// Longer than a promotion takes.
+/// Upper bound for the duration of a promotion.
 const PROMOTION: Duration = Duration::from_secs(8);
 
-/// Where the server of that number is.
+/// Returns the host of the server with this number.
 pub(crate) fn server_name(number: usize) -> String {
     match number {
         0 => HOST.to_owned(),
@@ -233,8 +233,8 @@ pub(crate) fn server_name(number: usize) -> String {
 }
 
 impl Schedule {
-    /// Draws faults for this long: each kind in about half of all seeds, and at a rate that differs from seed to seed. Every
-    /// tenth seed has none.
+    /// Draws the faults of this time: each kind in about half of all seeds, and at a rate that differs from seed to seed. Every tenth seed
+    /// has none.
     pub(crate) fn generate(
         random: &mut Random,
         longest: Duration,
@@ -254,7 +254,7 @@ impl Schedule {
             let mut at = Duration::ZERO;
             loop {
                 at += random.up_to(Duration::from_millis(2 * mean));
-                // One promotion at a time, and none that is under way in the end.
+                // Promotions do not overlap, and none is under way at the end.
                 if kind == FaultKind::Promote {
                     at += PROMOTION;
                 }
@@ -273,7 +273,7 @@ impl Schedule {
         Self(events)
     }
 
-    /// Lets the server's clock be set forward now and then, among the other faults.
+    /// Adds a few faults to the schedule that set the server's clock forward.
     pub(crate) fn set_forward_now_and_then(&mut self) {
         for second in [10, 25, 40] {
             let at = Duration::from_secs(second);
@@ -285,7 +285,7 @@ impl Schedule {
         self.0.sort_by_key(|event| event.at);
     }
 
-    /// How many faults of each kind there are.
+    /// Counts the faults of each kind.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         for event in &self.0 {
@@ -294,7 +294,7 @@ impl Schedule {
         counts
     }
 
-    /// By how much clocks of servers are set back in all.
+    /// Returns the total by which clocks of servers are set back.
     pub(crate) fn set_back(&self) -> Duration {
         let by = self.0.iter().map(|event| match event.fault {
             Fault::SetBack { by, .. } => by,
@@ -334,7 +334,7 @@ impl Servers {
         servers.iter().map(|(server, _)| server.clone()).collect()
     }
 
-    /// Ends what is wrong with any of them.
+    /// Ends every fault of the servers.
     pub(crate) fn heal(&self) {
         for server in self.all() {
             server.set_fault(None);
@@ -344,7 +344,7 @@ impl Servers {
         }
     }
 
-    /// Sets the clock of the first of them back.
+    /// Sets the clock of the first server back.
     pub(crate) fn set_back(&self, by: Duration) {
         self.lock()[0].1.set_back(by);
     }
@@ -353,7 +353,7 @@ impl Servers {
         self.at(0)
     }
 
-    /// Another server takes the place of the first.
+    /// Puts another server in the place of the first.
     pub(crate) fn replace_first(&self, server: &Server) {
         self.lock()[0].0 = server.clone();
     }

@@ -1,4 +1,4 @@
-//! The judges of a scenario. They see what a user sees and what is in the store, and share nothing with the code that they judge.
+//! The judges of a scenario. They see what a user sees and the state of the store, and share nothing with the code that they judge.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use tokio::time::{Instant, sleep};
 use crate::store::Store;
 use crate::workload::{Kind, View};
 
-/// How a guard may share a lock with others.
+/// The way in which a guard may share a lock with others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Claim {
-    /// With no other owner.
+    /// The guard excludes every other owner.
     Alone,
-    /// With other readers.
+    /// The guard excludes writers, not readers.
     Shared,
-    /// As one that has this many of all permits.
+    /// The guard holds this many of all permits.
     Permits { count: u32, total: u32 },
 }
 
@@ -27,25 +27,25 @@ pub(crate) enum Claim {
 pub(crate) enum Judge {
     /// No two guards that exclude each other are valid at one moment.
     Exclusion,
-    /// What a valid guard stands for is in the store, by the store's clock, and it is valid for no longer than was asked for.
+    /// The hold of a valid guard is in the store, by the store's clock, and the guard is valid for no longer than the requested lease.
     Backing,
-    /// Tokens rise.
+    /// Tokens increase.
     Tokens,
-    /// A loss is reported, in time, by the release at the latest, and only of what is lost.
+    /// A loss is reported, in time, by the release at the latest, and only if the hold is lost.
     Loss,
     /// Errors are explained by faults.
     Errors,
-    /// Every call ends, in the time that it may take; a call that waits does not give up earlier.
+    /// Every call ends within its longest time; a call that waits does not time out earlier than it should.
     Resolution,
-    /// A lock that is free is granted to a waiter soon.
+    /// A free lock is soon granted to a waiter.
     Progress,
     /// Waiters of a fair lock are served in their order.
     FairOrder,
-    /// The store counts what the guards say.
+    /// The store's counts equal those of the guards.
     Counts,
     /// Nothing is left behind.
     Orphans,
-    /// No task panics, whoever catches it. The hook in `world.rs` records panics, and not the ledger.
+    /// No task panics, even if the panic is caught. The hook in `world.rs` records panics, and not the ledger.
     Panic,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Violation {
     pub(crate) what: String,
 }
 
-/// All guards of a scenario, and what was seen of them. Clones are the same.
+/// All guards of a scenario, and the observations of them. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Ledger {
     state: Arc<Mutex<State>>,
@@ -86,24 +86,24 @@ struct State {
     grants: u64,
     guards: BTreeMap<u64, Entry>,
     waiters: BTreeMap<u64, Waiter>,
-    /// Every token, with its owner and when its guard was there.
+    /// Every token, with its owner and when its guard was seen.
     tokens: Vec<(FencingToken, String, Instant)>,
-    /// How much later than another that was granted after it a grant may be heard of.
+    /// The longest time by which the reply to a grant may be later than that of a grant that followed it.
     overtaking: Duration,
     errors: u64,
     losses: u64,
     violations: Vec<Violation>,
-    /// No fault happens any more, and none explains anything.
+    /// No fault happens any more, so faults explain no error.
     is_calm: bool,
-    /// No fault happens at all, and none explains a loss.
+    /// No fault happens at all, so faults explain no loss.
     forbids_losses: bool,
-    /// From when on no fault explains an error that is no loss, where none happens at all.
+    /// The moment from which on no fault explains an error other than a loss, where no fault happens at all.
     forbids_errors: Option<Instant>,
-    /// When a guard was there last, or no waiter.
+    /// The last moment with a guard, or without a waiter.
     last_busy: Option<Instant>,
-    /// Where the holds of the guards are, and what kind of locks they are.
+    /// The store with the holds of the guards, and the kind of the locks.
     store: Option<(Kind, Store)>,
-    /// When each owner of a lock was first heard of. A hold that is handed on in memory keeps its owner.
+    /// The moment at which each owner of a lock was first seen. A hold that is handed off in memory keeps its owner.
     owners: BTreeMap<(String, String), Instant>,
     store_losses: Vec<StoreLoss>,
 }
@@ -112,26 +112,26 @@ struct State {
 #[derive(Debug)]
 struct StoreLoss {
     begun: Instant,
-    /// Not yet while the request that forces the lock open is under way.
+    /// `None` while the request that forces the lock open is under way.
     ended: Option<Instant>,
-    /// For so long a guard of a lost hold may be valid.
+    /// The longest time for which a guard of a lost hold may be valid.
     grace: Duration,
 }
 
-/// One guard.
+/// A guard, as the judges know it.
 struct Entry {
     client: String,
     claim: Claim,
-    /// The names of the locks that it stands for, each with its owner.
+    /// The names of the guard's locks, each with its owner.
     locks: Vec<(String, String)>,
-    /// When the first of its owners was first heard of.
+    /// The moment at which the first of its owners was first seen.
     since: Instant,
-    /// The longest lease that was asked for.
+    /// The longest lease that was requested.
     lease: Duration,
     view: Arc<dyn View>,
 }
 
-/// A call that waits as long as it takes.
+/// A call that waits without a limit.
 #[derive(Clone)]
 struct Waiter {
     client: String,
@@ -150,13 +150,13 @@ pub(crate) struct Summary {
 
 /// Two calls that begin this far apart arrive in this order.
 const APART: Duration = Duration::from_millis(500);
-/// The longest time for which a free lock stays free while a client waits for it: a lost message costs that much.
+/// The longest time for which a free lock stays free while a client waits for it: a lost message costs this much.
 const LONGEST_PAUSE: Duration = Duration::from_millis(3500);
 
-/// Longer than a reply is under way where the store loses holds.
+/// Upper bound for the time that a reply is under way, in scenarios where the store loses holds.
 const REPLY: Duration = Duration::from_millis(200);
 
-/// The most violations that are noted of one judge.
+/// The most violations that are recorded for one judge.
 const MOST: usize = 5;
 
 impl Ledger {
@@ -167,7 +167,7 @@ impl Ledger {
         }
     }
 
-    /// A guard was granted. Every other that counts as held at this moment must be one that it may share with.
+    /// Records a granted guard. Every other guard that counts as held at this moment must be one that it may share with.
     pub(crate) fn enter(
         &self,
         client: &str,
@@ -218,7 +218,7 @@ impl Ledger {
                 .tokens
                 .iter()
                 .filter(|(.., at)| now - *at >= state.overtaking);
-            // An owner that acquires once more has the token that it has.
+            // An owner that re-enters keeps its token.
             let greater =
                 earlier.find(|(other, by, _)| *other > token || (*other == token && *by != owner));
             if let Some((greater, ..)) = greater {
@@ -230,14 +230,14 @@ impl Ledger {
         number
     }
 
-    /// The guard is dropped: from here on it protects nothing.
+    /// Records that the guard is dropped: from here on it protects nothing.
     pub(crate) fn leave(&self, number: u64) {
         let mut state = self.lock();
         state.guards.remove(&number);
         state.last_busy = None;
     }
 
-    /// The release of a guard is sent now: from here on the guard protects nothing.
+    /// Records that the release of a guard is sent now: from here on the guard protects nothing.
     pub(crate) fn release(&self, number: u64) -> Releasing {
         let mut state = self.lock();
         state.last_busy = None;
@@ -245,7 +245,7 @@ impl Ledger {
         let entry = entry.expect("a guard is released once");
         let is_stored = || {
             let waiters = &mut state.waiters.values();
-            // A client hands its hold on to a waiter of its own without a request to the store.
+            // A client hands its hold off to a waiter of its own without a request to the store.
             waiters.any(|waiter| waiter.client == entry.client)
                 || state.is_stored(&*entry.view, &entry.locks)
         };
@@ -257,7 +257,7 @@ impl Ledger {
         }
     }
 
-    /// A call that may wait for so long has ended without the lock.
+    /// Records that a call with this longest wait has ended without the lock.
     pub(crate) fn busy(&self, client: &str, begun: Instant, longest: Duration) {
         let took = begun.elapsed();
         // The client's clock may run fast.
@@ -267,8 +267,8 @@ impl Ledger {
         }
     }
 
-    /// Looks at a guard until it is released. The judge `Backing` reports a valid guard whose hold the store has not had for longer
-    /// than `grace`; the judge `Loss` reports a lost guard that is valid again.
+    /// Follows a guard until it is released. The judge `Backing` reports a valid guard whose hold the store has not had for longer than
+    /// `grace`; the judge `Loss` reports a lost guard that is valid again.
     pub(crate) fn follow(&self, number: u64, kind: Kind, store: Store, grace: Duration) {
         let ledger = self.clone();
         tokio::spawn(async move { ledger.following(number, kind, store, grace).await });
@@ -292,7 +292,7 @@ impl Ledger {
             let permits = view.permit_ids();
             let mut missing = locks.iter();
             let missing = missing.find(|(name, owner)| !store.holds(kind, name, owner, &permits));
-            // Asked last, so that it is valid at this very moment.
+            // The guard is checked last, so that it is valid at this very moment.
             if !view.is_held() {
                 is_lost = true;
             } else if is_lost {
@@ -309,14 +309,14 @@ impl Ledger {
             } else {
                 missing_since = None;
             }
-            // Now and then, and just before the end.
+            // The guard is checked now and then, and just before the end of its lease.
             let left = view.remaining().saturating_sub(millisecond);
             let pause = if is_lost { 20 * millisecond } else { left };
             sleep(pause.clamp(millisecond, Duration::from_millis(150))).await;
         }
     }
 
-    /// A call begins that waits as long as it takes.
+    /// Records the beginning of a call that waits without a limit.
     pub(crate) fn wait(&self, client: &str) -> Waiting {
         let mut state = self.lock();
         state.next += 1;
@@ -332,7 +332,7 @@ impl Ledger {
         Waiting { ledger, number }
     }
 
-    /// When the call began that has waited longest.
+    /// Returns when the call began that has waited longest.
     pub(crate) fn first_waits_since(&self) -> Option<Instant> {
         let state = self.lock();
         state.waiters.values().map(|waiter| waiter.since).min()
@@ -342,7 +342,7 @@ impl Ledger {
         !self.lock().guards.is_empty()
     }
 
-    /// A call failed, which faults may cause for a while.
+    /// Records a failed call, which faults may cause for a while.
     pub(crate) fn error(&self, error: &Error) {
         let mut state = self.lock();
         state.errors += 1;
@@ -356,7 +356,7 @@ impl Ledger {
         }
     }
 
-    /// A call that may wait for so long has failed. At its end the answer to a request may be under way, which takes no fault.
+    /// Records a failed call with this longest wait. At its deadline a reply may be under way, so that it fails without a fault.
     pub(crate) fn wait_error(&self, error: &Error, begun: Instant, longest: Duration) {
         if error.is_transient() && begun.elapsed() >= longest.mul_f64(0.99) {
             self.lock().errors += 1;
@@ -374,35 +374,35 @@ impl Ledger {
         }
     }
 
-    /// From now on no fault explains anything, or again faults do.
+    /// Sets whether faults have ended, so that they explain no error from now on.
     pub(crate) fn set_calm(&self, is_calm: bool) {
         let mut state = self.lock();
         state.is_calm = is_calm;
         state.last_busy = None;
     }
 
-    /// From now on no fault explains a loss.
+    /// Rules out that a fault explains a loss from now on.
     pub(crate) fn forbid_losses(&self) {
         self.lock().forbids_losses = true;
     }
 
-    /// From then on no fault explains an error that is no loss.
+    /// Rules out that a fault explains an error other than a loss, from that moment on.
     pub(crate) fn forbid_errors(&self, from: Instant) {
         self.lock().forbids_errors = Some(from);
     }
 
-    /// A store that forgets a grant grants once more, and the first may be heard of this much later than the second.
+    /// Allows for a store that loses a grant and grants once more: the reply to the first may be this much later than that to the second.
     pub(crate) fn let_grants_overtake(&self, by: Duration) {
         self.lock().overtaking = by;
     }
 
-    /// From now on the judges look at this store, too, for locks of this kind.
+    /// Has the judges read this store, too, for locks of this kind.
     pub(crate) fn look_into(&self, store: Store, kind: Kind) {
         self.lock().store = Some((kind, store));
     }
 
-    /// The store loses its holds at some moment between now and [`end_store_loss`](Self::end_store_loss). A guard of one of them may
-    /// be valid beside others for as long as `grace` afterwards.
+    /// Records that the store loses its holds at some moment between now and [`end_store_loss`](Self::end_store_loss). A guard of one of
+    /// them may be valid beside others for as long as `grace` afterwards.
     pub(crate) fn begin_store_loss(&self, grace: Duration) {
         self.lock().store_losses.push(StoreLoss {
             begun: Instant::now(),
@@ -411,14 +411,14 @@ impl Ledger {
         });
     }
 
-    /// The store has lost its holds.
+    /// Records that the store has lost its holds.
     pub(crate) fn end_store_loss(&self) {
         if let Some(loss) = self.lock().store_losses.last_mut() {
             loss.ended = Some(Instant::now());
         }
     }
 
-    /// Looks ten times a second whether a free lock is granted, until it is dropped.
+    /// Checks ten times a second whether a free lock is granted, until it is dropped.
     pub(crate) async fn watch_progress(&self) {
         loop {
             sleep(Duration::from_millis(100)).await;
@@ -466,7 +466,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a grant of what has no guard.
+    /// Counts a grant without a guard.
     pub(crate) fn granted(&self) {
         self.lock().grants += 1;
     }
@@ -477,7 +477,7 @@ impl Ledger {
 }
 
 impl State {
-    /// Whether the store has this guard's hold, where the judges look into it.
+    /// Returns whether the store has this guard's hold; `true` if the judges do not read the store.
     fn is_stored(&self, view: &dyn View, locks: &[(String, String)]) -> bool {
         self.store.as_ref().is_none_or(|(kind, store)| {
             let permits = view.permit_ids();
@@ -486,13 +486,13 @@ impl State {
         })
     }
 
-    /// Whether a guard's hold was lost with the others of the store so recently that its client need not know of it.
+    /// Returns whether a guard's hold was lost with the others of the store so recently that its client need not know of it.
     fn is_excused(&self, view: &dyn View, locks: &[(String, String)], since: Instant) -> bool {
         if self.store_losses.is_empty() || self.is_stored(view, locks) {
             return false;
         }
         let mut losses = self.store_losses.iter();
-        // The first after its grant has taken it for certain. The grant may have come before the last as well, and be heard of after it.
+        // The first loss after the grant has certainly taken it. The grant may also have come before the last loss, with a reply after it.
         let loss = losses.find(|loss| since <= loss.begun).or_else(|| {
             let last = self.store_losses.last();
             last.filter(|loss| loss.ended.is_none_or(|ended| since <= ended + REPLY))
@@ -505,7 +505,7 @@ impl State {
 }
 
 impl Entry {
-    /// How the guard says that it is valid for longer than it can be.
+    /// Describes how the guard reports a longer validity than it can have.
     fn exaggeration(&self) -> Option<String> {
         let Self {
             client,
@@ -534,7 +534,7 @@ pub(crate) struct Releasing {
 }
 
 impl Releasing {
-    /// The release must not have confirmed a hold that was lost. Where it failed, the error is judged as any other.
+    /// Records the result of the release, which must not have confirmed a hold that was lost. An error is judged as any other.
     pub(crate) fn ended(self, result: &Result<(), Error>) {
         let Self {
             ledger,
@@ -556,14 +556,14 @@ impl Releasing {
     }
 }
 
-/// A call that waits, until this is dropped.
+/// A waiting call, until this is dropped.
 pub(crate) struct Waiting {
     ledger: Ledger,
     number: u64,
 }
 
 impl Waiting {
-    /// A grant must not come before that of a fair waiter that began long before.
+    /// Records the grant, which must not come before that of a fair waiter that began long before.
     pub(crate) fn granted_fairly(self) {
         let mut state = self.ledger.lock();
         let Some(waiter) = state.waiters.get(&self.number).cloned() else {
@@ -588,7 +588,7 @@ impl Drop for Waiting {
     }
 }
 
-/// The owner of a guard of one lock.
+/// Returns the owner of a guard of one lock.
 fn locks_of(state: &State, number: u64) -> &str {
     state
         .guards

@@ -1,6 +1,7 @@
 //! The whole library under virtual time: real clients, over a simulated network, with a simulated server.
 //!
-//! Every scenario runs with one seed, or with as many as `scripts/simulate` says, which can name scenarios and a seed, too.
+//! Every scenario runs with one seed, or with as many as `scripts/simulate` is told to play. That script can also name scenarios and a
+//! seed.
 
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]
 

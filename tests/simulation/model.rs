@@ -41,14 +41,14 @@ mod clock {
             Moment::at(Duration::from_secs(1_893_456_000) + self.0.elapsed())
         }
 
-        /// It advances by itself.
+        /// Returns `false`: the clock advances by itself.
         pub(crate) const fn advance(&self, _: Duration) -> bool {
             false
         }
     }
 }
 
-/// What is left in the store.
+/// The keys that are left in the store.
 mod keyspace {
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
@@ -62,7 +62,7 @@ mod keyspace {
         pub(crate) listed: BTreeSet<String>,
         pub(crate) locks: BTreeSet<String>,
         pub(crate) undone: BTreeMap<String, BTreeSet<String>>,
-        /// Keys without an end that should have one.
+        /// Keys that should expire but do not.
         pub(crate) endless: Vec<String>,
     }
 
@@ -112,7 +112,7 @@ mod keyspace {
                     keyspace.endless.push(key);
                 }
             }
-            // Permits that have run out stay until somebody asks; whoever lists semaphores looks at each.
+            // Expired permits stay until the next request; a listing of semaphores inspects each of them.
             let out: Vec<_> = semaphores.intersection(&keyspace.locks).cloned().collect();
             keyspace.listed.extend(out);
             keyspace
@@ -126,7 +126,7 @@ mod keyspace {
     fn number(value: &Value) -> u64 {
         match value {
             Value::Integer(number) => u64::try_from(*number).unwrap_or(0),
-            // Seconds and microseconds.
+            // The reply of `TIME`: seconds and microseconds.
             Value::Array(parts) => match &parts[..] {
                 [Value::Bulk(seconds), Value::Bulk(micros)] => {
                     let part = |text: &[u8]| String::from_utf8_lossy(text).parse().unwrap_or(0_u64);
@@ -157,7 +157,7 @@ use self::keyspace::Keyspace;
 use self::kinds::Kinds;
 use self::lane::{Lane, Outcome, Played};
 
-/// A machine beside the server: nothing takes time.
+/// A transport to the server without a network: nothing takes time.
 #[derive(Debug)]
 struct Beside(Server);
 
@@ -192,7 +192,7 @@ pub(crate) const COMPARED: [(&str, Kinds); 9] = [
     ),
 ];
 
-/// Plays so many sequences of one kind; returns the shortest difference, if there is one.
+/// Plays this many sequences of one kind, and returns the shortest difference, if there is one.
 pub(crate) fn difference(kinds: Kinds, seed: u64, sequences: usize) -> Option<String> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build();

@@ -1,4 +1,4 @@
-//! Mutations of the scripts, each of one token or one statement, and what notices them: the comparison with the pure rules, and
+//! Mutations of the scripts, each of one token or one statement, and the checks that notice them: the comparison with the pure rules, and
 //! the stories. `scripts/mutants` runs this once for each.
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::{COMPARED, difference};
 
-/// One mutation: the file, the place in it, and what is to stand there.
+/// One mutation: the file, the position in it, and the replacement.
 struct Mutation {
     file: String,
     start: usize,
@@ -14,7 +14,7 @@ struct Mutation {
     to: String,
 }
 
-/// What one token is replaced by.
+/// The replacements of one token.
 const SWAPS: &[(&str, &[&str])] = &[
     ("==", &["~="]),
     ("~=", &["=="]),
@@ -52,7 +52,7 @@ fn scripts() -> Vec<PathBuf> {
     files
 }
 
-/// The tokens of one line, without comments: where each begins, and its text.
+/// Returns the tokens of one line, without comments: the offset of each, and its text.
 fn tokens(line: &str) -> Vec<(usize, &str)> {
     let bytes = line.as_bytes();
     let (mut tokens, mut at) = (Vec::new(), 0);
@@ -93,7 +93,7 @@ fn mutations() -> Vec<Mutation> {
             .expect("it is below")
             .with_extension("");
         let file = file.to_string_lossy().into_owned();
-        // These are not part of what is compared: what is shown of a lock, and how messages are sent in a cluster.
+        // These files are not part of the comparison: they inspect locks, or send messages in a cluster.
         if matches!(&*file, "inspect" | "both" | "promoted" | "batch") {
             continue;
         }
@@ -133,7 +133,7 @@ fn mutations() -> Vec<Mutation> {
                     add(*at, at + token.len(), to);
                 }
                 if let Ok(number) = token.parse::<u64>()
-                    // The place of a key or an argument.
+                    // The number is the index of a key or an argument.
                     && before != Some("[")
                 {
                     add(*at, at + token.len(), &(number + 1).to_string());
@@ -145,7 +145,7 @@ fn mutations() -> Vec<Mutation> {
     all
 }
 
-/// One line for each, which `scripts/mutants` reads: what `DISTLOCK_MUTANT` is to be, and how it reads.
+/// Prints one line for each mutation, which `scripts/mutants` reads: the value of `DISTLOCK_MUTANT`, and a description.
 #[test]
 #[ignore = "prints what `scripts/mutants` reads, and asserts nothing"]
 fn list() {
@@ -170,7 +170,7 @@ fn list() {
     }
 }
 
-/// Which comparisons run a file.
+/// Returns the comparisons that run a file.
 fn compared_by(file: &str) -> Vec<&'static str> {
     let (folder, name) = file.split_once('/').unwrap_or((file, ""));
     match (folder, name) {
@@ -195,7 +195,7 @@ fn compared_by(file: &str) -> Vec<&'static str> {
     }
 }
 
-/// Which scenarios run a file.
+/// Returns the scenarios that run a file.
 fn played_by(file: &str) -> &'static [&'static str] {
     match file.split('/').next().unwrap_or_default() {
         "mutex" => &["calm-plain", "nested", "long-leases-plain", "robbery-plain"],
@@ -226,7 +226,7 @@ fn survives() {
     let file = std::env::var("DISTLOCK_MUTANT").unwrap_or_default();
     let file = file.split(':').next().unwrap_or_default();
     let names: Vec<_> = match file.is_empty() {
-        // Nothing is mutated: all of them agree.
+        // Without a mutation all comparisons agree.
         true => COMPARED.iter().map(|(name, _)| *name).collect(),
         false => compared_by(file),
     };

@@ -1,4 +1,4 @@
-//! The workloads without guards: a semaphore that only counts, and latches.
+//! The workloads without guards: a counting semaphore, and latches.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::judge::Judge;
 use crate::run::RECOVERY;
 use crate::workload::{NAME, Task};
 
-/// What is known of a semaphore that only counts. Clones are the same.
+/// The known state of a counting semaphore. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Permits(Arc<Mutex<Counted>>);
 
 #[derive(Debug, Default)]
 struct Counted {
-    /// Permits that tasks have taken and have not begun to release.
+    /// Permits that tasks have acquired and have not begun to release.
     taken: u32,
-    /// Permits whose release failed in such a way that it may have been done.
+    /// Permits whose release failed in such a way that it may have been executed.
     uncertain: u32,
 }
 
@@ -29,7 +29,7 @@ impl Permits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes permits in a random manner, holds and releases them.
+    /// Acquires permits in a random way, holds and releases them.
     pub(crate) async fn turn(&self, task: &Task, random: &mut Random, calm: bool) {
         let total = task.setup.total;
         let count = 1 + u32::try_from(random.below(total.into())).expect("it is small");
@@ -58,7 +58,7 @@ impl Permits {
             }
             got
         } else {
-            // Permits whose release was not answered may never come back, so no wait is for ever.
+            // Permits whose release had no reply may never come back, so no wait is unlimited.
             let got = semaphore.acquire_timeout(count, LONGEST_WAIT).await;
             if matches!(got, Ok(false)) && self.lock().uncertain == 0 {
                 let what = format!("{count} of {total} permits were not had in {LONGEST_WAIT:?}");
@@ -92,7 +92,7 @@ impl Permits {
         }
     }
 
-    /// No permit is lost or made up, when all are back.
+    /// Checks that no permit is lost or made up, when all are released.
     pub(crate) fn check(&self, total: u32, there: i64) -> Option<String> {
         let uncertain = self.lock().uncertain;
         let least = i64::from(total) - i64::from(uncertain);
@@ -130,7 +130,7 @@ impl Latches {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether another latch is made: all tasks are told the same.
+    /// Returns whether another latch is made, the same for all tasks.
     pub(crate) async fn goes_on(&self, end: Instant) -> bool {
         if self.together.wait().await.is_leader() {
             self.lock().goes_on = Instant::now() < end;
@@ -139,7 +139,7 @@ impl Latches {
         self.lock().goes_on
     }
 
-    /// Counts down once. When all have, the leader makes up for what is uncertain.
+    /// Counts down once. When all tasks have, the leader makes up for uncertain counts.
     async fn count(&self, task: &Task, latch: &Latch, name: &str, leads: bool) {
         while let Err(error) = latch.count_down().await {
             task.ledger.error(&error);
@@ -173,14 +173,14 @@ impl Latches {
         }
     }
 
-    /// One latch: set by one task, counted down by each, and waited for by each.
+    /// Plays one latch: set by one task, counted down by each, and waited for by each.
     pub(crate) async fn turn(&self, task: &Task, random: &mut Random) {
         let client = &task.process.clients[0];
         let leads = self.together.wait().await.is_leader();
         let name = format!("{NAME}-{}", self.lock().number);
         let latch = client.latch(&*name);
         if leads {
-            // No other task sets it: whatever the reply, it is set once.
+            // No other task sets it, so whatever the reply, it is set once.
             while let Err(error) = latch.try_set(self.tasks as u64).await {
                 task.ledger.error(&error);
                 sleep(Duration::from_millis(100)).await;
@@ -209,7 +209,7 @@ impl Latches {
             counted.notified().await;
             sleep(RECOVERY).await;
         };
-        // Each waits from before the first count to after the last.
+        // Each task waits from before the first count to after the last.
         let waits = async {
             tokio::select! {
                 biased;
@@ -234,10 +234,10 @@ impl Latches {
     }
 }
 
-/// Longer than any fault, and than all others take.
+/// Upper bound for any fault, and for the turns of all other tasks.
 const LONGEST_WAIT: Duration = Duration::from_secs(90);
 
-/// A change that was not answered may have been made.
+/// Returns whether a change may have been made though it had no reply.
 fn may_be_done(error: &Error) -> bool {
     matches!(error, Error::Timeout { .. })
 }

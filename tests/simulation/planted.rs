@@ -90,7 +90,7 @@ const FITTING: &[(&str, &[&str])] = &[
     ("LatchSilent", &["latches"]),
 ];
 
-/// What the judges find in a run; why it did not come to its end counts as found, too.
+/// Returns the findings of the judges in a run; the reason of a run that did not complete counts as found, too.
 pub(crate) fn play(scenario: &str, seed: u64) -> Vec<String> {
     match found(scenario, seed) {
         Ok(found) => found.into_iter().collect(),
@@ -98,7 +98,7 @@ pub(crate) fn play(scenario: &str, seed: u64) -> Vec<String> {
     }
 }
 
-/// The first finding of a judge.
+/// Returns the first finding of a judge.
 fn found(scenario: &str, seed: u64) -> Result<Option<String>, String> {
     let outcome = Scenario::named(scenario).play(seed)?;
     let first = outcome.summary.violations.into_iter().next();
@@ -126,7 +126,7 @@ fn fitting(name: &str) -> &'static [&'static str] {
     found.unwrap_or_else(|| panic!("no scenario fits {name}")).1
 }
 
-/// A run that does not come to its end is an error of the test, and shows nothing.
+/// A run that does not complete is an error of the test, and shows nothing.
 #[test]
 #[ignore = "`scripts/planted` names the bug"]
 fn a_judge_sees_the_bug() {

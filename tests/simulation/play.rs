@@ -1,4 +1,4 @@
-//! Plays the scenarios, each with several seeds: the ledger of what was played, and the seeds that failed.
+//! The player of the scenarios, each with several seeds: the ledger of all runs, and the seeds that failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -13,15 +13,15 @@ use crate::run::Sabotage;
 use crate::scenario::{Outcome, SCENARIOS, Scenario};
 use crate::shrink::shrink;
 
-/// So many failing seeds of a scenario are shortened.
+/// The number of failing seeds of a scenario that are shortened.
 const SHOWN: usize = 3;
 
-/// What a scenario came to.
+/// The results of a scenario.
 struct Total {
     scenario: &'static Scenario,
     begun: u64,
     seeds: u64,
-    /// The time of all threads.
+    /// The real time that all threads have spent.
     spent: Duration,
     simulated: Duration,
     grants: u64,
@@ -69,7 +69,7 @@ impl Total {
         let replay = self.scenario.replay(seed);
         let repeats = match cfg!(tokio_unstable) {
             true => "replay it with",
-            // Owners and the order of hash tables differ from run to run there.
+            // Owners and the order of hash tables differ from run to run in this build.
             false => {
                 "this build does not repeat a run; look for the failure with other seeds or with"
             }
@@ -84,7 +84,7 @@ impl Total {
         self.failed.push((seed, outcome));
     }
 
-    /// Its line of the ledger.
+    /// Prints the scenario's line of the ledger.
     fn print(&self, threads: usize) {
         let rate = 60.0 * (self.seeds * threads as u64) as f64 / self.spent.as_secs_f64();
         let faults = self.faults.iter();
@@ -107,7 +107,7 @@ impl Total {
         );
     }
 
-    /// Prints the shortest list of faults that a seed takes to fail.
+    /// Prints the shortest list of faults with which a seed still fails.
     fn shorten(&self, seed: u64, outcome: &Outcome) {
         let all = outcome.schedule.0.len();
         let judge = outcome.summary.violations.first().map(|found| found.judge);
@@ -123,21 +123,21 @@ impl Total {
     }
 }
 
-/// A count and what it counts: "1 seed", "2 seeds".
+/// Returns a count with its noun: "1 seed", "2 seeds".
 fn counted(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
 }
 
-/// A number that the command gives.
+/// Returns a number that the command sets.
 fn number<T: FromStr>(name: &str) -> Option<T> {
     let text = env::var(name).ok()?;
     let number = text.parse().ok();
     Some(number.unwrap_or_else(|| panic!("{name}={text} is no number")))
 }
 
-/// The scenarios that the command names, or all of them; of faults alone, those that have them. The usual build, which cannot repeat
-/// a seed, plays only the scenarios with all faults at once: `scripts/simulate`, which CI runs, plays all of them.
+/// Returns the scenarios that the command names, or all of them; if it names only faults, the scenarios that have them. The usual build,
+/// which cannot repeat a seed, plays only the scenarios with all faults at once: `scripts/simulate`, which CI runs, plays all of them.
 fn wanted() -> Vec<&'static Scenario> {
     let words = |name| {
         let words = env::var(name).unwrap_or_default();
@@ -239,10 +239,10 @@ fn every_scenario_keeps_its_promises() {
     assert!(failed == 0, "{} failed", counted(failed as u64, "seed"));
 }
 
-/// Plays a seed; where all that is random is seeded, twice, and both runs are the same byte for byte.
+/// Plays a seed. Where every random number is seeded, plays it twice, and checks that both runs are the same byte for byte.
 fn twice(scenario: &Scenario, seed: u64) -> Result<Outcome, String> {
     let played = scenario.play(seed);
-    // A trace shows one run.
+    // A trace shows a single run.
     let compares = cfg!(tokio_unstable) && env::var_os("DISTLOCK_TRACE").is_none();
     if compares && scenario.play(seed) != played {
         return Err("two runs of this seed differ".to_owned());
@@ -267,7 +267,7 @@ fn every_scenario_has_a_name_of_its_own() {
     }
 }
 
-/// The shortest list of faults for which this judge still finds something.
+/// Returns the shortest list of faults with which this judge still finds something.
 fn shortest(
     scenario: &Scenario,
     seed: u64,
@@ -282,7 +282,7 @@ fn shortest(
     })
 }
 
-/// The judges are no judges if they see nothing: of a few seeds, the one that is there for it finds one wrong at least.
+/// A judge that never finds anything judges nothing: of a few seeds with its sabotage, it has to find a violation in at least one.
 #[test]
 fn the_judges_see_what_they_are_there_for() {
     let controls = [
@@ -317,7 +317,7 @@ fn the_judges_see_what_they_are_there_for() {
     }
 }
 
-/// A lock is lost since a clock is set forward, among many other faults: of those in the shortest list none can be spared.
+/// A lock is lost since a clock is set forward, among many other faults: every fault in the shortest list is needed.
 #[test]
 fn the_shortest_list_has_only_what_matters() {
     let scenario = Scenario::named("plain");

@@ -1,5 +1,4 @@
-//! Scenarios for one promise each: little goes wrong, and what happens then is judged more strictly, also by what is in the
-//! store.
+//! Scenarios for one promise each: few faults happen, and the judges are stricter, and also compare the guards with the state of the store.
 
 use std::time::Duration;
 
@@ -18,13 +17,13 @@ use crate::world::{HOST, PORT, World};
 
 mod others;
 
-/// Longer than a reply is under way.
+/// Upper bound for the time that a reply is under way.
 const REPLY: Duration = Duration::from_millis(500);
-/// How long a client is left alone after a fault, so that it can connect again.
+/// The time without faults that a client gets after a fault, so that it can connect again.
 const REST: Duration = Duration::from_secs(1);
-/// How long the clients contend.
+/// The time during which the clients contend.
 const BUSY: Duration = Duration::from_secs(30);
-/// How often the store is compared with the guards.
+/// The interval at which the store is compared with the guards.
 const SAMPLE: Duration = Duration::from_millis(20);
 /// The name of the lock.
 const NAME: &[u8] = b"stock";
@@ -35,57 +34,58 @@ struct Promise {
     name: &'static str,
     kinds: &'static [Kind],
     lease: Duration,
-    /// How long a lock is held at most; and which percentage of holds lasts how long instead.
+    /// The longest usual hold; and the percentage of longer holds, with their duration.
     hold: Duration,
     long_hold: (u64, Duration),
     clients: usize,
-    /// How many tasks each client has, and how long each rests between two turns.
+    /// The number of tasks of each client, and the pause of each between two turns.
     tasks: u64,
     pause: Duration,
     trouble: Trouble,
     rules: Rules,
 }
 
-/// What goes wrong.
+/// The faults of a scenario.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Trouble {
     Nothing,
     /// Single messages are lost, and their connections with them.
     Cuts,
-    /// Messages to those who wait are lost, and their connections with them.
+    /// Messages to waiters are lost, and their connections with them.
     Deafness,
     /// Short outages of one client's network, with a pause between them.
     Blips,
     /// Every fault of the usual schedule.
     Faults,
-    /// Replies are slow, and then there are none.
+    /// Replies are slow, and later they do not arrive at all.
     Slow,
-    /// Clients vanish and others take their places.
+    /// Clients crash and others take their places.
     Crashes,
     /// The lock is forced open under its holder.
     Robbery,
     /// The server restarts without its data.
     Forgets,
-    /// The same, with `failover_delay`.
+    /// The server restarts without its data, with `failover_delay` set.
     DelayedForgets,
     /// A replica takes the place of the master.
     Promotions,
 }
 
-/// What is promised under this trouble.
+/// The promises that hold under this trouble.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
-    /// How long a guard may be valid whose hold the store does not have.
+    /// The longest time for which a guard may be valid without its hold in the store.
     grace: Duration,
-    /// How long a lock may be free while a client waits for it.
+    /// The longest time for which a lock may be free while a client waits for it.
     idle: Option<Duration>,
-    /// How long a lock may be held without a guard.
+    /// The longest time for which a lock may be held without a guard.
     orphan: Option<Duration>,
-    /// How long anybody waits.
+    /// The longest wait.
     wait: Duration,
     /// Whether a lock may be lost.
     losses: bool,
-    /// Whether no two ever have it: not even those of whom one was granted it before the store lost it, during the grace.
+    /// Whether no two guards are ever valid at once. Otherwise a guard that was granted before the store lost its hold may be valid beside
+    /// another, during the grace.
     exclusive: bool,
     /// Whether nothing is held soon after all clients were closed.
     tidy: bool,
@@ -360,7 +360,7 @@ async fn watch(ledger: Ledger, servers: Servers, kind: Kind, rules: Rules) {
             let what = format!("a waiter waited for more than {:?}", rules.wait);
             ledger.violation(Judge::Progress, what);
         }
-        // The slowest message of a lock that was just released is on its way.
+        // A free lock is no violation at once: the slowest message about its release may still be on its way.
         let idle = waits.filter(|_| is_free(&server, kind));
         idle_since = idle.map(|since| idle_since.unwrap_or(now).max(since));
         if let (Some(since), Some(longest)) = (idle_since, rules.idle)
@@ -392,7 +392,7 @@ fn number(value: &Value) -> i64 {
 
 const OUT: &[u8] = b"{stock}:timeout";
 
-/// Whether a waiter could have it.
+/// Returns whether a waiter could acquire the lock.
 fn is_free(server: &Server, kind: Kind) -> bool {
     match kind {
         Kind::Permits => number(&server.call(&[b"GET", NAME])) > 0,
@@ -400,7 +400,7 @@ fn is_free(server: &Server, kind: Kind) -> bool {
     }
 }
 
-/// A lock of this kind.
+/// Returns a lock of this kind.
 fn lock_of(kind: Kind, client: &Client, lease: Lease) -> Box<dyn Subject> {
     match kind {
         Kind::Fair => Box::new(client.fair_lock("stock").with_lease(lease)),
@@ -434,7 +434,7 @@ const FAULTS: [FaultKind; 8] = {
     ]
 };
 
-/// The server of the world.
+/// Returns the server of the world.
 fn servers_of(run: &Run) -> Servers {
     Servers::new(vec![(run.world.server.clone(), Clock::new())])
 }
@@ -448,7 +448,7 @@ async fn let_faults_happen(run: &Run, end: Instant) {
     run.world.server.revive();
 }
 
-/// All scenarios for one promise each: those of a single lock, by the name of the promise and its kind, and the others.
+/// Returns all scenarios for one promise each: those of a single lock, by the name of the promise and its kind, and the others.
 pub(crate) fn scenarios() -> Vec<Scenario> {
     let single = PROMISES.iter().flat_map(|promise| {
         promise.kinds.iter().map(move |&kind| {
@@ -468,7 +468,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     single.chain(others::scenarios()).collect()
 }
 
-/// What must not be in the store.
+/// Returns a state of the store that must not occur.
 fn flaw(server: &Server, kind: Kind) -> Option<String> {
     if kind == Kind::Permits {
         let out = number(&server.call(&[b"ZCARD", OUT]));
@@ -487,7 +487,7 @@ fn flaw(server: &Server, kind: Kind) -> Option<String> {
     (fields > most).then(|| "two owners were in the store".into())
 }
 
-/// Everything that the tasks of one run share.
+/// The state that the tasks of one run share.
 #[derive(Clone)]
 struct Stage {
     promise: Promise,
@@ -501,7 +501,7 @@ struct Stage {
 }
 
 impl Promise {
-    /// One run: clients contend for a lock, and the judges see whether the promise is kept.
+    /// Plays one run: clients contend for a lock, and the judges check whether the promise is kept.
     async fn keep(self, run: Run, kind: Kind) {
         if kind == Kind::Permits {
             run.world.server.call(&[b"SET", NAME, b"2"]);
@@ -529,7 +529,7 @@ impl Promise {
             clients.start(place, self.tasks).await;
         }
         clients.disturb().await;
-        // A client that has crashed does not come back.
+        // A crashed client does not come back.
         if self.trouble != Trouble::Crashes {
             stage.world.network.heal();
             stage.servers.first().revive();
@@ -568,7 +568,7 @@ impl Promise {
 }
 
 impl Stage {
-    /// One task: acquires, holds and releases until the end.
+    /// Runs one task, which acquires, holds and releases until the end.
     async fn work(self, client: Client, name: String, mut random: Random) {
         let subject = lock_of(self.kind, &client, Lease::KeepAlive(self.promise.lease));
         while Instant::now() < self.end {
@@ -628,7 +628,7 @@ impl Stage {
                     let what = "a lock was lost for no reason";
                     self.ledger.violation(Judge::Loss, what);
                 }
-                // What was lost stays lost.
+                // A lost guard stays lost.
                 sleep(random.up_to(seconds(2))).await;
             }
         }
@@ -665,7 +665,7 @@ struct Clients {
     random: Random,
     members: Vec<(String, Client, JoinSet<()>)>,
     started: u64,
-    /// When the client of each place had a message with a fault last.
+    /// The time of the last message with a fault, for the client of each place.
     faulted: Vec<Option<Instant>>,
 }
 
@@ -680,7 +680,7 @@ impl Clients {
         }
     }
 
-    /// A new client with so many tasks takes a place.
+    /// Starts a new client with this many tasks in a place.
     async fn start(&mut self, place: usize, tasks: u64) {
         self.started += 1;
         let name = format!("client-{}", self.started);
@@ -803,7 +803,7 @@ impl Clients {
                 Trouble::Promotions => {
                     sleep(seconds(3) + self.random.up_to(seconds(6))).await;
                     let Some(next) = replicas.pop() else { continue };
-                    // The last writes do not arrive in time.
+                    // The last writes do not reach the replica in time.
                     next.cut_replication(true);
                     sleep(self.random.up_to(millis(1500))).await;
                     self.stage.servers.first().kill();
@@ -819,8 +819,8 @@ impl Clients {
         }
     }
 
-    /// The next message on a link suffers a fault, unless its client has not come to rest since the last one: a client whose
-    /// every connection is cut can keep no promise.
+    /// Applies a fault to the next message on a link, unless its client has not recovered from the last one: a client whose every
+    /// connection is cut can keep no promise.
     fn fault_one(&mut self, place: usize, from: &str, to: &str, fault: MessageFault) {
         let network = &self.stage.world.network;
         let has_rested = self.faulted[place].is_none_or(|at| at.elapsed() >= REST);
@@ -831,7 +831,7 @@ impl Clients {
         }
     }
 
-    /// Every call ends, and every client is closed.
+    /// Waits until every call has ended, and closes every client.
     async fn finish(mut self) {
         let longest = self.stage.promise.rules.wait;
         let end = Instant::now() + longest;
@@ -858,7 +858,7 @@ impl Clients {
     }
 }
 
-/// The controls: without the grace two have the lock, so that the judge can see them.
+/// Control: without the grace two guards are valid at once, so that the judge can see them.
 #[test]
 fn two_believe_for_a_while_when_the_store_has_lost_a_hold() {
     for name in ["robbery", "forgets"] {

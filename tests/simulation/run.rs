@@ -18,17 +18,17 @@ use crate::store::Store;
 use crate::workload::{Kind, NAME, Process, Task};
 use crate::world::{PORT, World};
 
-/// How long faults happen.
+/// The time during which faults happen.
 pub(crate) const TROUBLE: Duration = Duration::from_secs(40);
-/// How long the clients go on without faults.
+/// The time during which the clients go on without faults.
 const CALM: Duration = Duration::from_secs(5);
 /// The longest time from the last fault until every call has ended and every client is served.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(120);
-/// How long late requests may still arrive.
+/// The longest time for which late requests may still arrive.
 const LATE: Duration = Duration::from_secs(310);
-/// An owner that is none of the clients'.
+/// An owner that belongs to no client.
 const NOBODY: &[u8] = b"00000000-0000-0000-0000-000000000000:1";
-/// Longer than anything that the library leaves in the store.
+/// A time that is longer than the lifetime of anything that the library leaves in the store.
 const LONG: Duration = Duration::from_secs(3 * 3600);
 
 /// A broken promise that a judge has to see.
@@ -44,28 +44,28 @@ pub(crate) enum Sabotage {
     StayDown,
     /// The clocks of the clients run slow by a twentieth.
     SlowClients,
-    /// Tokens are forgotten, and the clock that would replace them is set back.
+    /// Tokens are lost, and the clock that would replace them is set back.
     Tokens,
     /// The store counts too many holds.
     Counts,
-    /// A lock is left to an owner that is nobody.
+    /// A lock is left to an owner that belongs to no client.
     Ghost,
-    /// The line of a fair lock is turned round.
+    /// The queue of a fair lock is reversed.
     Line,
-    /// A lock is left to an owner that is nobody, while clients wait for it.
+    /// A lock is left to an owner that belongs to no client, while clients wait for it.
     Abandon,
     /// The lock's key gets a value of another type.
     Junk,
     /// The lock's key is removed, though no fault happens.
     Remove,
-    /// A task that nobody joins panics.
+    /// A task whose result is never awaited panics.
     Panic,
     /// The server refuses commands for a while, though no fault happens.
     Refuse,
 }
 
 impl Sabotage {
-    /// The faults that it needs.
+    /// Adds the faults that this sabotage needs.
     pub(crate) fn add_faults(self, schedule: &mut Schedule) {
         let (kind, fault) = match self {
             Self::Forget => (FaultKind::Forget, Fault::Forget),
@@ -88,7 +88,7 @@ impl Sabotage {
     }
 }
 
-/// Clients contend for a lock while the faults of the schedule happen, and then while none does.
+/// Has clients contend for a lock while the faults of the schedule happen, and then without faults.
 pub(crate) async fn contend(run: Run, mut setup: Setup) {
     setup.has_stops = run.schedule.has(FaultKind::Stop);
     if env::var_os("DISTLOCK_TRACE").is_some() {
@@ -98,7 +98,7 @@ pub(crate) async fn contend(run: Run, mut setup: Setup) {
     Contest::new(run, setup).play(schedule).await;
 }
 
-/// A run, and what its clients share.
+/// A run, and the state that its clients share.
 #[derive(Clone)]
 struct Contest {
     world: World,
@@ -150,7 +150,7 @@ impl Contest {
             seed,
             sabotage,
             servers,
-            // A lease that is in the store lasts for as much longer.
+            // Setting the clock back prolongs every lease in the store by as much.
             recovery: RECOVERY + schedule.set_back(),
         }
     }
@@ -168,7 +168,7 @@ impl Contest {
         if schedule.0.is_empty() && setup.fixed_percent == 0 {
             ledger.forbid_losses();
         }
-        // Where an answer may take longer than a command, a command fails without a fault.
+        // If a reply may take longer than the command time-out, a command fails without a fault.
         if schedule.0.is_empty() && 2 * setup.latency.1 < setup.command_timeout {
             // A server of a quorum has no vote until it is old enough.
             let young = match setup.kind {
@@ -204,7 +204,7 @@ impl Contest {
         sabotaging.abort();
         self.heal();
         self.finish(workers).await;
-        // A connection that fell into a black hole is noticed by a call that fails.
+        // A connection that fell into a black hole is discovered by a failing call.
         let served = timeout(self.recovery, async {
             for process in &processes {
                 self.serve(process).await;
@@ -297,7 +297,7 @@ impl Contest {
             .collect()
     }
 
-    /// Whether another turn begins. Those that need all tasks begin for all or none.
+    /// Returns whether another turn begins. A turn that needs all tasks begins for all or for none.
     async fn goes_on(&self, end: Instant) -> bool {
         match self.setup.kind {
             Kind::Latch => self.latches.goes_on(end).await,
@@ -346,10 +346,10 @@ impl Contest {
         self.world.machine(&process.name).task(serving).await;
     }
 
-    /// The clients go on, and no fault explains anything.
+    /// Has the clients go on without faults, so that every error is a violation.
     async fn be_calm(&self, processes: &[Process], schedule: &Schedule) {
-        // What is in a black hole or late is noticed late, and so is what a server has forgotten. A second copy of a request may
-        // join a line for nobody.
+        // Messages in a black hole and late messages are noticed late, and so is data that a server has lost. A second copy of a request
+        // may queue a waiter that no longer exists.
         let unseen = [
             FaultKind::BlackHole,
             FaultKind::Late,
@@ -363,7 +363,7 @@ impl Contest {
             3 * self.setup.lease
         })
         .await;
-        // No answer takes longer than a call may.
+        // No reply takes longer than the command time-out.
         let [shortest, longest] = [1, 60].map(Duration::from_millis);
         self.world.network.set_latency(shortest, longest);
         self.ledger.set_calm(true);
@@ -390,7 +390,7 @@ impl Contest {
         }
         sleep(Duration::from_secs(2)).await;
         let closed = Instant::now();
-        // A late request that is granted holds the lock for nobody.
+        // A late request that is granted holds the lock without a client.
         while closed.elapsed() < LATE {
             if let Some(what) = store.is_held(kind, kind.names()) {
                 let what = format!("all are closed, and the lock is held: {what}");
@@ -415,7 +415,7 @@ impl Contest {
         }
         sleep(LONG).await;
         for (key, state) in store.keys() {
-            // Since when a promoted server is known is remembered for a while longer.
+            // The record of a promotion is kept for a while longer.
             let is_record = setup.failover_delay && key.starts_with("distlock_promoted");
             if !kind.may_stay(&key) && !is_record {
                 let what = format!("`{key}` was left behind: {state}");
@@ -430,7 +430,7 @@ impl Contest {
         loop {
             sleep(Duration::from_secs(2)).await;
             if self.sabotage == Some(Sabotage::Tokens) {
-                // A token is no smaller than the time.
+                // A new token is at least the server's time, so the clock is set back as well.
                 self.servers.set_back(Duration::from_secs(3));
                 for (key, _) in self.store.keys() {
                     if key.contains("token") {
@@ -456,7 +456,7 @@ impl Contest {
         }
     }
 
-    /// Breaks promises while none are explained.
+    /// Breaks promises while no fault explains the consequences.
     async fn sabotage_calm(self) {
         let server = self.servers.all()[0].clone();
         loop {
@@ -485,7 +485,7 @@ impl Contest {
     }
 }
 
-/// A clock's error, up to the limit in either direction.
+/// Returns a clock's error, up to the limit in either direction.
 fn drift(random: &mut Random, limit_ppm: u64) -> i64 {
     let drift = random.below(2 * limit_ppm + 1);
     i64::try_from(drift).expect("it is small") - i64::try_from(limit_ppm).expect("it is small")

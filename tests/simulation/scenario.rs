@@ -1,4 +1,4 @@
-//! The scenarios by name, and one run of one of them: a world, the faults of a seed, clients, and what the judges find.
+//! The scenarios by name, and one run of one of them: a world, the faults of a seed, clients, and the findings of the judges.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -32,15 +32,15 @@ pub(crate) struct Run {
     pub(crate) world: World,
     pub(crate) seed: u64,
     pub(crate) ledger: Ledger,
-    /// The faults, where the scenario draws them beforehand.
+    /// The faults, if the scenario draws them beforehand.
     pub(crate) schedule: Schedule,
     pub(crate) sabotage: Option<Sabotage>,
-    /// How many faults of each kind there were.
+    /// The number of faults of each kind.
     faults: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
 impl Run {
-    /// Counts a fault that is not one of the schedule.
+    /// Counts a fault that is not in the schedule.
     pub(crate) fn fault(&self, kind: impl fmt::Debug) {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = format!("{kind:?}").to_lowercase();
@@ -57,7 +57,7 @@ pub(crate) struct Outcome {
     pub(crate) summary: Summary,
     pub(crate) counts: Counts,
     pub(crate) schedule: Schedule,
-    /// How many faults of each kind there were.
+    /// The number of faults of each kind.
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) simulated: Duration,
     /// Hash of every message, with its time.
@@ -71,7 +71,7 @@ type Draw = dyn Fn(u64, &[FaultKind]) -> Schedule + Send + Sync;
 pub(crate) struct Scenario {
     pub(crate) name: String,
     play: Arc<Play>,
-    /// The kinds of faults that it draws beforehand.
+    /// The kinds of faults that the scenario draws beforehand.
     pub(crate) kinds: Vec<FaultKind>,
     draw: Box<Draw>,
 }
@@ -89,7 +89,7 @@ impl Scenario {
         }
     }
 
-    /// The same with faults of these kinds, which are drawn from the seed.
+    /// Returns the same scenario with faults of these kinds, which are drawn from the seed.
     pub(crate) fn with_faults(
         self,
         kinds: impl Into<Vec<FaultKind>>,
@@ -106,12 +106,12 @@ impl Scenario {
         Self::find(name).unwrap_or_else(|| panic!("there is no scenario `{name}`"))
     }
 
-    /// The scenario of that name, if there is one.
+    /// Returns the scenario of that name, if there is one.
     pub(crate) fn find(name: &str) -> Option<&'static Self> {
         SCENARIOS.iter().find(|scenario| scenario.name == name)
     }
 
-    /// The command that plays a seed again.
+    /// Returns the command that plays a seed again.
     pub(crate) fn replay(&self, seed: u64) -> String {
         #[cfg(distlock_planted)]
         if let Some(bug) = distlock::simulation::active() {
@@ -122,7 +122,7 @@ impl Scenario {
         command.trim_end().to_owned()
     }
 
-    /// The faults of a seed: of the kinds that the command names, if it names any.
+    /// Returns the faults of a seed: of the kinds that the command names, if it names any.
     pub(crate) fn schedule(&self, seed: u64) -> Schedule {
         let mut kinds = self.kinds.clone();
         if let Ok(wanted) = env::var("DISTLOCK_FAULTS") {
@@ -131,12 +131,12 @@ impl Scenario {
         self.schedule_of(seed, &kinds)
     }
 
-    /// The faults of a seed, of these kinds.
+    /// Returns the faults of a seed, of these kinds.
     pub(crate) fn schedule_of(&self, seed: u64, kinds: &[FaultKind]) -> Schedule {
         (self.draw)(seed, kinds)
     }
 
-    /// Plays one seed. An error says why the run did not come to its end, which is no finding of a judge.
+    /// Plays one seed. An error says why the run did not complete, which is no finding of a judge.
     pub(crate) fn play(&self, seed: u64) -> Result<Outcome, String> {
         self.attempt(seed, self.schedule(seed), None)
     }
@@ -182,7 +182,7 @@ impl Scenario {
                 trace: run.world.network.trace(),
             }
         })?;
-        // The first findings, because others may follow from a panic.
+        // Panics come first, because other findings may follow from them.
         let panics = panics.into_iter().take(MAX_PANICS).map(|panic| Violation {
             judge: Judge::Panic,
             at: panic.at,

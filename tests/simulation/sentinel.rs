@@ -1,8 +1,8 @@
 //! Several clients contend for locks while sentinels replace one master after the other.
 //!
-//! With acknowledgements by all replicas and a delay as long as every lease, no two guards of one lock are valid at once,
-//! however masters are replaced; with the delay alone, if the masters that are replaced have died. Without them two guards
-//! are, which shows that the judge can see it.
+//! With acknowledgements by all replicas and a delay as long as every lease, no two guards of one lock are valid at once, however masters
+//! are replaced; with the delay alone this holds if the replaced masters have died. With neither, two guards are valid at once, which shows
+//! that the judge can see it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +18,11 @@ use crate::scenario::{Run, Scenario};
 use crate::workload::View;
 use crate::world::World;
 
-/// What the clients ask for, all of them the same.
+/// The settings of all clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) lease: Duration,
-    /// A delay as long as the lease.
+    /// Whether `failover_delay` is set, as long as the lease.
     pub(super) delay: bool,
     pub(super) acks: u32,
 }
@@ -32,7 +32,7 @@ const SAFE: Terms = Terms {
     delay: true,
     acks: 2,
 };
-/// A lease that is longer than it takes to replace a master that has died: a holder still believes in it then.
+/// Terms with a lease that is longer than it takes to replace a dead master: a holder's guard is still valid then.
 const DELAY_ALONE: Terms = Terms {
     lease: Duration::from_secs(8),
     delay: true,
@@ -44,14 +44,14 @@ const NEITHER: Terms = Terms {
     acks: 0,
 };
 
-/// How a master comes to be replaced.
+/// The way in which a master is replaced.
 #[derive(Clone, Copy, Debug)]
 enum Failover {
     Killed,
-    /// Killed, and no replica has what it has granted last.
+    /// The master is killed, and no replica has its latest grants.
     LostWrite,
     Ordered,
-    /// It lives on, and a client with it.
+    /// The master lives on, and a client with it.
     Split,
 }
 
@@ -65,15 +65,15 @@ const ALL: &[Failover] = &[
 
 pub(super) const CLIENTS: usize = 4;
 pub(super) const LOCKS: [&str; 2] = ["stock-0", "stock-1"];
-/// Longer than the longest latency of the network.
+/// Upper bound for the latency of the network.
 const UNDER_WAY: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 3;
-/// Longer than any failover takes, and than it takes to serve every client after the last one.
+/// Upper bound for any failover, and for serving every client after the last one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
-/// Longer than anything that the library leaves in the store.
+/// A time that is longer than the lifetime of anything that the library leaves in the store.
 const LONG: Duration = Duration::from_secs(3 * 3600);
 
-/// Takes locks over and over: some for a moment, some for longer than a lease.
+/// Acquires locks over and over: some for a moment, some for longer than a lease.
 async fn work(
     client: Client,
     name: String,
@@ -105,7 +105,7 @@ async fn work(
                 } else {
                     Duration::from_millis(40)
                 };
-                // A guard that is lost is released none the less.
+                // A lost guard is released nevertheless.
                 if timeout(random.up_to(longest), view.lost()).await.is_ok() {
                     ledger.loss();
                 }
@@ -119,7 +119,7 @@ async fn work(
     }
 }
 
-/// The clients of a run, each on a machine of its own.
+/// Connects the clients of a run, each on a machine of its own.
 pub(super) async fn connect(world: &World, url: &str, terms: Terms) -> Vec<(String, Client)> {
     let mut clients = Vec::new();
     for number in 0..CLIENTS {
@@ -165,8 +165,8 @@ pub(super) fn start(
     workers.collect()
 }
 
-/// Waits for the workers to end; then each client is served once more with either lock, and closed. Returns whether every client
-/// could undo and release everything before it was closed.
+/// Waits for the workers to end; then each client is served once more with either lock, and closed. Returns whether every client could undo
+/// and release everything before it was closed.
 pub(super) async fn end(
     workers: Vec<JoinHandle<()>>,
     clients: Vec<(String, Client)>,
@@ -182,7 +182,7 @@ pub(super) async fn end(
     for (name, client) in clients {
         let served = timeout(PATIENCE, async {
             for lock in LOCKS {
-                // The guard is dropped, and closing the client waits for what is left to do then.
+                // The guard is dropped, and closing the client waits for the remaining cleanup.
                 while let Err(error) = client.lock(lock).acquire().await {
                     ledger.error(&error);
                     // An error that comes at once must not come again at the same moment for ever.
@@ -251,8 +251,8 @@ async fn replace(
     settled.await;
 }
 
-/// A lock is free when all clients are closed, or when the lease is over if one could not finish. Later only the record of a
-/// promotion, which is kept for a month, is in the store.
+/// Checks that a lock is free when all clients are closed, or when the lease has expired if one could not finish. Later only the record of
+/// a promotion, which is kept for a month, is in the store.
 pub(super) async fn check_what_is_left(
     masters: Vec<Server>,
     ledger: &Ledger,
@@ -292,7 +292,7 @@ async fn contend(run: Run, terms: Terms, failovers: &'static [Failover]) {
     };
     let topology = Topology::start(&world.network, &Clock::new(), *seed, layout);
     topology.until_settled().await;
-    // Old enough to grant something.
+    // The servers are old enough to grant something then.
     sleep(terms.lease + Duration::from_secs(1)).await;
     let clients = connect(world, &topology.url(), terms).await;
     let is_over = Arc::new(AtomicBool::new(false));
@@ -313,7 +313,7 @@ async fn contend(run: Run, terms: Terms, failovers: &'static [Failover]) {
     check_what_is_left(vec![master], ledger, terms, closed_cleanly).await;
 }
 
-/// With acknowledgements and the delay, and with the delay alone.
+/// Returns the scenarios: with acknowledgements and the delay, and with the delay alone.
 pub(crate) fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario::new("sentinel-acks", |run| contend(run, SAFE, ALL)),
@@ -321,7 +321,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Whether some seed of a scenario shows two valid guards of one lock.
+/// Returns whether some seed of a scenario shows two valid guards of one lock.
 pub(super) fn has_two_holders(scenario: &Scenario) -> bool {
     (1..=100).any(|seed| {
         let outcome = scenario.play(seed).expect("the run comes to its end");
@@ -330,7 +330,7 @@ pub(super) fn has_two_holders(scenario: &Scenario) -> bool {
     })
 }
 
-/// The control: some seed shows two holders, so that the judge can see them.
+/// Control: some seed shows two holders, so that the judge can see them.
 #[test]
 fn behind_sentinels_two_believe_when_a_write_is_lost() {
     let control = Scenario::new("control", |run| contend(run, NEITHER, ALL));

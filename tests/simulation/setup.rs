@@ -25,11 +25,11 @@ pub(crate) struct Setup {
     pub(crate) drop_percent: u64,
     pub(crate) reentrant_percent: u64,
     pub(crate) polls: bool,
-    /// The permits of a semaphore in all.
+    /// The total number of permits of a semaphore.
     pub(crate) total: u32,
     pub(crate) command_timeout: Duration,
     pub(crate) latency: (Duration, Duration),
-    /// How many microseconds in a second the clocks of hosts differ from the right one, at most.
+    /// The largest error of the hosts' clocks, in microseconds per second.
     pub(crate) drift_ppm: u64,
     pub(crate) scripts: bool,
     pub(crate) replicated: bool,
@@ -42,10 +42,10 @@ pub(crate) struct Setup {
     pub(crate) has_stops: bool,
 }
 
-/// What a scenario fixes.
+/// The parameters that a scenario fixes.
 type Change = fn(&mut Setup, &mut Random);
 
-/// Clients contend for a lock while faults of many kinds happen.
+/// Scenarios in which clients contend for a lock while faults of many kinds happen.
 const MIXED: [(&str, Change); 17] = [
     ("plain", |_, _| {}),
     ("fair", |setup, _| setup.kind = Kind::Fair),
@@ -68,7 +68,7 @@ const MIXED: [(&str, Change); 17] = [
         setup.servers = 5;
         setup.clients = setup.clients.min(3);
         setup.tasks = 1;
-        // A server that takes longer to answer than a twentieth of the lease has no vote.
+        // A server whose reply takes longer than a twentieth of the lease has no vote.
         setup.latency = setup
             .latency
             .min((Duration::from_millis(3), Duration::from_millis(60)));
@@ -180,23 +180,23 @@ impl Setup {
             .collect()
     }
 
-    /// The longest time between two turns of a task. Readers and permits that do not keep others out have more turns.
+    /// Returns the longest time between two turns of a task. Readers and permits, which do not exclude others, take turns more often.
     pub(crate) fn longest_pause(&self) -> Duration {
         let shared = matches!(self.kind, Kind::Read | Kind::ReadWrite | Kind::Permits);
         Duration::from_millis(if shared { 1500 } else { 50 })
     }
 
-    /// The longest time that an attempt without waiting may take.
+    /// Returns the longest time that an attempt without waiting may take.
     pub(crate) fn longest_try(&self) -> Duration {
         2 * self.command_timeout + CONNECTING + self.longest_answer()
     }
 
-    /// How much later than its deadline a call may return, to hear an answer that is under way.
+    /// Returns the longest time by which a call may exceed its deadline, to receive a reply that is under way.
     pub(crate) fn longest_answer(&self) -> Duration {
         Duration::from_millis(150)
     }
 
-    /// The same for a lock. Of several locks the answer of each is heard, so that none is left behind.
+    /// Returns the same for a lock. With several locks the call receives the reply of each, so that none is left behind.
     pub(crate) fn longest_overtime(&self) -> Duration {
         match self.kind {
             Kind::Multi => self.command_timeout + self.longest_answer(),
@@ -204,11 +204,11 @@ impl Setup {
         }
     }
 
-    /// The longest time that a release may take.
+    /// Returns the longest time that a release may take.
     pub(crate) fn longest_release(&self) -> Duration {
         2 * self.command_timeout + CONNECTING + self.longest_answer()
     }
 }
 
-/// How long connecting may take.
+/// The longest time that connecting may take.
 pub(crate) const CONNECTING: Duration = Duration::from_secs(2);

@@ -27,7 +27,7 @@ pub(crate) fn shrink(schedule: Schedule, fails: impl Fn(Schedule) -> bool) -> Sc
         if runs >= RUNS {
             break;
         }
-        // What was needed beside a fault that has gone may not be needed any more.
+        // A fault that was needed together with a removed one may not be needed any more.
         if size > 1 || !has_removed {
             size /= 2;
         }

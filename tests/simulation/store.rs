@@ -1,4 +1,4 @@
-//! What is in the store, read in Redisson's format without any of the library's code.
+//! The state of the store, read in Redisson's format without any of the library's code.
 
 use distlock_sim::{Server, Value};
 
@@ -14,11 +14,11 @@ impl Store {
         Self(servers)
     }
 
-    /// Whether an owner holds a lock, by the server's clock; of a quorum, whether most servers say that it is held.
+    /// Returns whether an owner holds a lock, by the server's clock; for a quorum, whether most servers report that it is held.
     pub(crate) fn holds(&self, kind: Kind, name: &str, owner: &str, permits: &[Vec<u8>]) -> bool {
         let servers = self.0.all();
         if kind == Kind::Quorum {
-            // The clients that hold it, one of each server, are not known by its guard.
+            // A quorum guard does not know the owners that hold it, one on each server.
             let is_held = |server: &&Server| call(server, &["EXISTS", name]) == Value::Integer(1);
             let votes = servers.iter().filter(is_held);
             return votes.count() > servers.len() / 2;
@@ -37,13 +37,13 @@ impl Store {
             Kind::ReadWrite => {
                 has(server, name, owner) || has(server, name, &format!("{owner}:write"))
             }
-            // A writer among several locks.
+            // The owner may be a writer among several locks.
             Kind::Multi => has(server, name, owner) || has(server, name, &format!("{owner}:write")),
             _ => has(server, name, owner),
         }
     }
 
-    /// How often an owner holds a lock, where the store counts that.
+    /// Returns the hold count of an owner, if the store has one.
     pub(crate) fn count(&self, kind: Kind, name: &str, owner: &str) -> Option<u64> {
         let field = match kind {
             Kind::Plain | Kind::Fair | Kind::Fenced | Kind::Read => owner.to_owned(),
@@ -59,7 +59,7 @@ impl Store {
         }
     }
 
-    /// The number of a semaphore that counts, or of a latch.
+    /// Returns the number of a counting semaphore, or of a latch.
     pub(crate) fn number(&self, name: &str) -> i64 {
         match call(&self.0.all()[0], &["GET", name]) {
             Value::Bulk(number) => String::from_utf8_lossy(&number).parse().unwrap_or(i64::MIN),
@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// Every key of every server, with what it is.
+    /// Returns every key of every server, with its value.
     pub(crate) fn keys(&self) -> Vec<(String, String)> {
         let servers = self.0.all();
         let keys = servers.iter().flat_map(Server::keyspace);
@@ -78,14 +78,14 @@ impl Store {
         .collect()
     }
 
-    /// Whether one of these locks is held by anybody, on any server.
+    /// Returns whether one of these locks is held, on any server.
     pub(crate) fn is_held(&self, kind: Kind, names: &[&str]) -> Option<String> {
         self.0.all().iter().find_map(|server| {
             names.iter().find_map(|name| {
                 let out = format!("{{{name}}}:timeout");
                 let key = if kind == Kind::Permits { &out } else { *name };
                 let found = match kind {
-                    // Permits that are late count as available.
+                    // Expired permits count as available.
                     Kind::Permits => {
                         let from = format!("({}", now_ms(server));
                         call(server, &["ZCOUNT", key, &from, "+inf"]) != Value::Integer(0)
@@ -110,7 +110,7 @@ fn now_ms(server: &Server) -> i64 {
     number(&time[0]) * 1000 + number(&time[1]) / 1000
 }
 
-/// When a permit ends, in milliseconds.
+/// Returns when a permit expires, in milliseconds.
 #[expect(clippy::cast_possible_truncation, reason = "a time fits")]
 fn score(server: &Server, key: &str, member: &[u8]) -> i64 {
     match server.call(&[b"ZSCORE", key.as_bytes(), member]) {

@@ -16,13 +16,13 @@ use crate::judge::{Claim, Judge, Ledger};
 use crate::setup::Setup;
 use crate::store::Store;
 
-/// The name of the lock. Several locks have a number behind it.
+/// The name of the lock. The names of several locks end in a number.
 pub(crate) const NAME: &str = "stock";
 pub(crate) const NAMES: [&str; 3] = ["stock-0", "stock-1", "stock-2"];
 
 pub(crate) type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// How long to wait for a lock.
+/// The limit of a wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     TryOnce,
@@ -41,11 +41,11 @@ pub(crate) trait Grant: Send + Sync {
     fn release(self: Box<Self>) -> Pending<Result<(), Error>>;
 }
 
-/// What a guard says about itself, also after it has gone.
+/// The state that a guard reports, also after it has gone.
 pub(crate) trait View: Send + Sync {
     fn is_held(&self) -> bool;
     fn remaining(&self) -> Duration;
-    /// The locks that it stands for, each with its owner.
+    /// Returns the guard's locks, each with its owner.
     fn locks(&self) -> Vec<(String, String)>;
     fn lost(&self) -> Pending<Option<Lost>>;
     fn hold_count(&self) -> u32 {
@@ -54,13 +54,13 @@ pub(crate) trait View: Send + Sync {
     fn token(&self) -> Option<FencingToken> {
         None
     }
-    /// The permits that it stands for, as the store knows them.
+    /// Returns the guard's permits, as the store knows them.
     fn permit_ids(&self) -> Vec<Vec<u8>> {
         Vec::new()
     }
 }
 
-/// The kind of what the clients contend for.
+/// The kind of primitive that the clients contend for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Plain,
@@ -78,7 +78,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether the key may stay in the store when no client holds anything.
+    /// Returns whether the key may stay in the store when no client holds anything.
     pub(crate) fn may_stay(self, key: &str) -> bool {
         match self {
             Self::Fenced => key.contains("token"),
@@ -87,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// The keys whose presence means that a lock is held.
+    /// Returns the keys whose presence means that a lock is held.
     pub(crate) const fn names(self) -> &'static [&'static str] {
         match self {
             Self::Multi => &NAMES,
@@ -107,7 +107,7 @@ pub(crate) struct Process {
     pub(crate) clients: Vec<Client>,
 }
 
-/// A lock of this process, and how a guard of it may share it with others.
+/// Returns a lock of this process, and how a guard of it may share the lock with others.
 fn subject(
     setup: &Setup,
     process: &Process,
@@ -276,11 +276,11 @@ views! {
         let owner = |name: &str| this.owner(name).unwrap_or_default();
         this.names().map(|name| (name.to_owned(), owner(name))).collect()
     };
-    // Each server knows it as another owner; none of them is shown.
+    // A quorum hold has another owner on each server, and reports none of them.
     QuorumHeld, |this| vec![(this.name().to_owned(), String::new())];
 }
 
-/// The bytes of hexadecimal text.
+/// Decodes hexadecimal text.
 fn bytes(text: &str) -> Vec<u8> {
     let digits = text.as_bytes().chunks(2);
     let pairs = digits.map(|pair| std::str::from_utf8(pair).expect("they are digits"));
@@ -289,7 +289,7 @@ fn bytes(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// What a task of a process works with.
+/// The handles that a task of a process works with.
 #[derive(Clone)]
 pub(crate) struct Task {
     pub(crate) setup: Setup,
@@ -299,7 +299,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// One turn: acquires the lock in a random manner, holds it for a random time, and releases it or drops the guard.
+    /// Plays one turn: acquires the lock in a random way, holds it for a random time, and releases it or drops the guard.
     pub(crate) async fn turn(&self, random: &mut Random) {
         let Self {
             setup,
@@ -316,7 +316,7 @@ impl Task {
         let (subject, claim) = subject(setup, process, owner.as_ref(), lease, random);
         let begun = Instant::now();
         let draw = random.below(100);
-        // Not zero: that is a try.
+        // The limit is not zero, since that is a try.
         let longest = Duration::from_millis(1) + random.up_to(Duration::from_secs(8));
         let (limit, longest) = if draw < 10 {
             (Limit::TryOnce, setup.longest_try())
@@ -354,7 +354,7 @@ impl Task {
         }
     }
 
-    /// One turn without haste, when nothing goes wrong: it waits as long as it takes.
+    /// Plays one turn without faults and without a limit on the wait.
     pub(crate) async fn calm_turn(&self, random: &mut Random) {
         let lease = Lease::KeepAlive(self.setup.lease);
         let (subject, claim) = subject(&self.setup, &self.process, None, lease, random);
@@ -381,7 +381,7 @@ impl Task {
         releasing.ended(&guard.release().await);
     }
 
-    /// Whether the client gets the lock now, however long that takes; or an answer, where there are no guards.
+    /// Returns whether the client acquires the lock now, however long that takes; without guards, whether it gets a reply.
     pub(crate) async fn is_served(&self, random: &mut Random) -> bool {
         if !self.setup.kind.has_guards() {
             let semaphore = self.process.clients[0].counting_semaphore(NAME);
@@ -402,7 +402,7 @@ impl Task {
         }
     }
 
-    /// The store counts for an owner what its guards say.
+    /// Checks that the store counts as many holds for an owner as its guards report.
     fn check_count(&self, guard: &dyn Grant, count: u32) {
         let view = guard.view();
         for (name, owner) in view.locks() {
@@ -443,7 +443,7 @@ impl Task {
         };
         let view = guard.view();
         let entry = self.enter(&*guard, claim);
-        // Once more by the same owner, if it has one.
+        // The same owner acquires once more, if the lock has an owner.
         let mut inner = None;
         if setup.reentrant_percent > 0 && random.percent(50) {
             inner = subject.acquire(Limit::TryOnce).await.ok().flatten();

@@ -1,11 +1,11 @@
-//! What a process has believed of a lock, and where two beliefs contradict each other.
+//! The times during which processes believed that they held a lock, and the overlaps between such beliefs.
 
 use std::time::Duration;
 
 use distlock::{Held, LostReason};
 use rustix::time::{ClockId, clock_gettime};
 
-/// From when until when somebody has taken a lock for its own: no longer than that can be shown.
+/// The time from which and until which a process counted a lock as its own: only that much can be shown.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Belief {
     pub(crate) name: String,
@@ -14,7 +14,7 @@ pub(crate) struct Belief {
 }
 
 impl Belief {
-    /// What a worker says; see [`told`](Self::told).
+    /// Returns the text that a worker prints; see [`told`](Self::told).
     pub(crate) fn tell(&self) -> String {
         let Self { name, from, until } = self;
         format!("{} {} {name}", from.as_nanos(), until.as_nanos())
@@ -29,7 +29,7 @@ impl Belief {
     }
 }
 
-/// Two who believed in one lock at once, the earlier first, and for how long.
+/// Two beliefs in one lock at the same time, the earlier first, and the length of the overlap.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Overlap {
     pub(crate) first: Belief,
@@ -37,7 +37,7 @@ pub(crate) struct Overlap {
     pub(crate) length: Duration,
 }
 
-/// Each belief that began while another of the same lock lasted.
+/// Returns each belief that began while another of the same lock lasted.
 pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
     beliefs.sort_by(|one, other| (&one.name, one.from).cmp(&(&other.name, other.from)));
     let mut found = Vec::new();
@@ -49,7 +49,7 @@ pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
             continue;
         };
         let length = first.until.min(second.until).saturating_sub(second.from);
-        // The one that ends last is the one that others may come upon.
+        // The belief that ends last is the one that later ones may overlap.
         lasting = Some(if first.until > second.until {
             first.clone()
         } else {
@@ -67,18 +67,18 @@ pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
     found
 }
 
-/// Looks after one hold, and notes until when it was surely believed in.
+/// Follows one hold, and records until when it was surely believed in.
 ///
-/// A guard that has once said no never says yes again: at the moment before a yes it was believed in, however late the
-/// machine lets us ask.
+/// A guard that has once returned "not held" never returns "held" again: at the moment before a "held" it was believed in, however late the
+/// machine lets this process check.
 pub(crate) struct Diary {
     belief: Belief,
-    /// Until when it would last if nothing else was heard.
+    /// The end of the hold if nothing else is learned.
     valid_until: Duration,
 }
 
 impl Diary {
-    /// None if it is over already.
+    /// Begins a record; returns `None` if the hold has expired already.
     pub(crate) fn begin(held: &Held) -> Option<Self> {
         let now = now();
         let mut diary = Self {
@@ -92,7 +92,7 @@ impl Diary {
         diary.look(held).then_some(diary)
     }
 
-    /// Whether it is still believed in.
+    /// Checks the hold, and returns whether it is still believed in.
     pub(crate) fn look(&mut self, held: &Held) -> bool {
         let now = now();
         let left = held.remaining();
@@ -104,17 +104,17 @@ impl Diary {
         true
     }
 
-    /// It is about to be given back, or has been lost for this reason.
+    /// Ends the record of a hold that is about to be released, or was lost for this reason.
     pub(crate) fn end(mut self, lost: Option<LostReason>) -> Belief {
         if lost == Some(LostReason::Expired) {
-            // By the clock, then, and nobody had said anything before.
+            // The hold was lost by the clock, then, and no loss was reported before.
             self.belief.until = self.belief.until.max(self.valid_until);
         }
         self.belief
     }
 }
 
-/// On the clock that leases are counted by, which is the same for all processes.
+/// Returns the time on the clock that leases are counted by, which is the same for all processes.
 pub(crate) fn now() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::try_from(now).expect("it is later than the start")

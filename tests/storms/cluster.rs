@@ -32,7 +32,7 @@ impl Sharded {
         stage
     }
 
-    /// A lock at the master that is to be replaced.
+    /// Returns the name of a lock at the master that is to be replaced.
     fn whose_turn(&self, round: usize) -> &str {
         let names = &self.names.long;
         &names[round % names.len()]
@@ -72,9 +72,9 @@ impl Stage for Sharded {
         vec![self.cluster.replica_of(master)]
     }
 
-    /// It forgets the others, and takes nothing from those it does not know.
+    /// Makes the node forget the others: it accepts nothing from nodes that it does not know.
     fn side_door(&self, master: &RedisServer) -> String {
-        // And serves what it has, though nobody has the rest.
+        // And it serves its own slots, though no node serves the rest.
         master.config_set("cluster-require-full-coverage", "no");
         let nodes: String = master.query(&["CLUSTER", "NODES"]);
         for line in nodes.lines().filter(|line| !line.contains("myself")) {
@@ -87,7 +87,7 @@ impl Stage for Sharded {
     fn look_out(&self, quickly: bool) {
         let silence = if quickly { "1500" } else { PATIENT };
         for server in self.cluster.servers() {
-            // One of them may be dead.
+            // One of them may be down.
             let words = ["CONFIG", "SET", NODE_TIMEOUT, silence];
             let _: RedisResult<Value> = server.try_query(&words);
         }
@@ -95,11 +95,11 @@ impl Stage for Sharded {
 
     fn order(&self, master: &RedisServer) {
         let replica = self.cluster.replica_of(master);
-        // For as long as they are patient, twice, the others would not agree to replace the same master again.
+        // For twice their node timeout, the others would not agree to replace the same master again.
         self.look_out(true);
         let mut ordered: Option<Instant> = None;
         wait_until("it takes its place", || {
-            // One that is under way begins anew when it is ordered again.
+            // A failover in progress starts anew if it is ordered again.
             if ordered.is_none_or(|at| at.elapsed() > AGAIN) {
                 let _: RedisResult<Value> = replica.try_query(&["CLUSTER", "FAILOVER"]);
                 ordered = Some(Instant::now());
@@ -117,7 +117,7 @@ impl Stage for Sharded {
         self.take_over(master);
     }
 
-    /// Whoever asks the new master knows.
+    /// Does nothing: a client that asks the new master learns of it at once.
     fn until_found(&self, _: &RedisServer) {}
 
     fn rejoin(&self, old: &RedisServer, _: &RedisServer) {
@@ -127,14 +127,14 @@ impl Stage for Sharded {
         }
         let others = self.cluster.servers().iter();
         for other in others.filter(|other| other.port() != old.port()) {
-            // Those that it knows already are met in vain.
+            // Meeting a node that is known already has no effect.
             let port = other.port().to_string();
             old.cmd(&["CLUSTER", "MEET", "127.0.0.1", &port]);
         }
     }
 }
 
-/// Numbers follow the word until it belongs there.
+/// Returns a name at this master: numbers are appended to the word until its slot is there.
 fn name_at(cluster: &Cluster, master: &RedisServer, word: &str) -> String {
     let mut names = (0..).map(|number| format!("{word}-{number}"));
     let name = names.find(|name| cluster.owner(name).port() == master.port());

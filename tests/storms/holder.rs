@@ -1,4 +1,4 @@
-//! A process that holds one lock at a server that everybody else leaves, and says what it is told.
+//! A process that holds one lock at a server that all others leave, and reports what it learns.
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::terms::Terms;
 
 pub(crate) const ROLE: &str = "holder";
 
-/// It, as its test sees it.
+/// The process, as its test sees it.
 pub(crate) struct Holder {
     process: Process,
     name: String,
 }
 
 impl Holder {
-    /// Starts one, which has connected when this returns, and has asked for nothing.
+    /// Starts the process, which has connected when this returns, and has sent no request for the lock.
     pub(crate) fn start(url: &str, terms: &Terms, lease: Duration, name: &str) -> Self {
         let told = format!("{ROLE} {} {} {name}", terms.tell(), lease.as_millis());
         let process = Process::start(&told, url);
@@ -34,25 +34,25 @@ impl Holder {
         &self.name
     }
 
-    /// Has it ask until it knows; whether it holds the lock now, or was told that no replica has it.
+    /// Has it send requests until the outcome is known; returns `false` if no replica has the grant.
     pub(crate) fn asks(&mut self) -> bool {
         self.process.tell("ask");
         self.process.hear("") == HOLDS
     }
 
-    /// The same of one that is to hold it, once all replicas keep up.
+    /// Does the same for a holder that must succeed, once all replicas keep up.
     pub(crate) fn holds(&mut self) {
         while !self.asks() {}
     }
 
-    /// What it has believed until it was told that it was lost, and why.
+    /// Returns its belief until it was told of the loss, and the reason.
     pub(crate) fn lost(&self) -> (Belief, String) {
         let belief = self.process.hear(BELIEVED);
         let belief = Belief::told(&belief).expect("it is one");
         (belief, self.process.hear("lost"))
     }
 
-    /// What it believes up to now.
+    /// Returns its belief up to now.
     pub(crate) fn believes(&mut self) -> Belief {
         self.process.tell("over");
         let belief = self.process.hear(BELIEVED);
@@ -74,7 +74,7 @@ pub(crate) async fn play(told: &str, orders: Receiver<String>) {
             match lock.try_acquire().await {
                 Ok(Some(guard)) => break Some(guard),
                 Err(Error::NotReplicated { .. }) => break None,
-                // Its server is too young to grant it, or does not answer yet.
+                // Its server is too young to grant it, or does not reply yet.
                 Ok(None) => {}
                 Err(error) => eprintln!("holder: {error}"),
             }
@@ -104,7 +104,7 @@ async fn watch(guard: &Guard, mut diary: Diary, orders: Receiver<String>) {
     if let Some(reason) = lost {
         say(&format!("lost {reason:?}"));
     }
-    // The process ends with its test, and gives nothing back before: whoever gets the lock has not got it by that.
+    // The process ends with its test, and releases nothing before: no other client is granted the lock because of a release.
     let _ = orders.recv();
 }
 

@@ -1,4 +1,4 @@
-//! Processes that take the same locks over and over: some for a moment, some for longer than a lease.
+//! Processes that acquire the same locks over and over: some for a moment, some for longer than a lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +14,10 @@ use super::terms::Terms;
 
 pub(crate) const ROLE: &str = "load";
 
-/// Goes before a belief that a worker tells.
+/// The prefix of a belief that a worker prints.
 pub(crate) const BELIEVED: &str = "believed ";
 
-/// Starts one that takes these; it says `ready`, and begins when it is told anything.
+/// Starts a process that acquires these; it prints `ready`, and begins at the first order.
 pub(crate) fn start(url: &str, terms: &Terms, names: &Names, seed: u64) -> Process {
     let [short, long] = [&names.short, &names.long].map(|names| names.join(","));
     Process::start(
@@ -26,7 +26,7 @@ pub(crate) fn start(url: &str, terms: &Terms, names: &Names, seed: u64) -> Proce
     )
 }
 
-/// What is taken for a moment, and what is kept.
+/// The locks that are held for a moment, and those that are kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     pub(crate) short: Vec<String>,
@@ -58,7 +58,7 @@ pub(crate) async fn play(told: &str, orders: Receiver<String>) {
         tokio::spawn(player(short, seed, false).play()),
         tokio::spawn(player(long, seed + 1, true).play()),
     ];
-    // Nothing else is ever ordered.
+    // There is only one order.
     tokio::task::spawn_blocking(move || orders.recv())
         .await
         .expect("it waits")
@@ -91,7 +91,7 @@ impl Player {
         }
     }
 
-    /// What is busy, and whatever trouble there is in a failover, is nobody's fault.
+    /// Tries to acquire one of the locks. A busy lock, and any error during a failover, is expected and not a failure.
     async fn take(&mut self) -> Option<Guard> {
         let mut lock = self.client.lock(&**self.rng.pick(&self.names));
         if self.rng.chance(25) {
@@ -122,7 +122,7 @@ impl Player {
             held = diary.look(&guard);
         }
         if held {
-            // The last moment at which it was surely ours; it is given back from then on.
+            // The last moment at which the lock was surely held; from then on it is being released.
             held = diary.look(&guard);
         }
         let lost = match held {
@@ -130,12 +130,12 @@ impl Player {
             false => guard.lost().await.map(|lost| lost.reason),
         };
         say(&format!("{BELIEVED}{}", diary.end(lost).tell()));
-        // That it was lost, or that nobody answers, changes nothing of what was believed.
+        // A loss, or a missing reply, changes nothing of the belief.
         let _ = guard.release().await;
     }
 }
 
-/// How often a holder looks at its guard.
+/// The interval at which a holder checks its guard.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 const SHORT_HOLD: Duration = Duration::from_millis(40);
 const LONGEST_HOLD: Duration = Duration::from_secs(4);

@@ -20,7 +20,7 @@ fn sentinel_with_delay_and_acks() {
     played(&stage, terms, &SENTINEL).no_two_believed();
 }
 
-/// Without acknowledgements no master may live on.
+/// Without acknowledgements no old master may live on.
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn sentinel_with_delay_alone() {
@@ -55,7 +55,7 @@ fn cluster_with_neither() {
     played(&Sharded::start(), Terms::none(), &CLUSTER).two_believed();
 }
 
-/// And locks were granted again at once.
+/// Plays the failovers, and checks that locks were granted again at once.
 fn played(stage: &impl Stage, terms: Terms, kinds: &[Failover]) -> Outcome {
     let failovers = (0..ROUNDS).flat_map(|_| kinds.iter().copied());
     let plan = Plan {
@@ -72,7 +72,7 @@ const DEATHS: [Failover; 2] = [Killed, LostWrite];
 const SENTINEL: [Failover; 4] = [Killed, Ordered, LostWrite, Split];
 const CLUSTER: [Failover; 5] = [Killed, Ordered, TakenOver, LostWrite, Split];
 const LEASE: Duration = Duration::from_secs(3);
-/// Longer than it takes to replace a master that has died: whom it has granted something still believes in it then.
+/// Longer than it takes to replace a master that has died: the clients that it has granted a lock to still believe in it then.
 const LONG_LEASE: Duration = Duration::from_secs(8);
-/// What a failover takes beside itself, and beside the delay.
+/// The time that a failover takes in addition to its own steps and to the delay.
 const AT_ONCE: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! Failovers one after the other, of every kind, while many processes take and hold the same locks: how often two of them
-//! believed in one lock at once, and how soon locks are granted again.
+//! Failovers one after the other, of every kind, while many processes acquire and hold the same locks: how often two of them believed in
+//! one lock at once, and how soon locks are granted again.
 //!
-//! With acknowledgements and a delay nobody ever does. Without them somebody does whenever a write is lost: that is the
-//! control, which shows that the count can see it. What each process believed it says itself, by a clock that all share.
+//! With acknowledgements and a delay that never happens. Without them it happens whenever a write is lost: that is the control, which shows
+//! that the count can see it. Each process reports its own beliefs, by a clock that all share.
 //!
 //! `cargo test` plays each kind once or twice. `scripts/failover` plays the long form and prints a table.
 
@@ -29,8 +29,8 @@ mod terms;
 
 use self::support::process::{self, orders, runtime};
 
-/// Where the processes that the tests start begin. It tests nothing by itself and is ignored, so that
-/// it is not counted as a test that passed.
+/// The entry of the processes that the tests start. It tests nothing by itself and is ignored, so that it is not counted as a test that
+/// passed.
 #[test]
 #[ignore = "no test: the processes that the tests start begin here"]
 fn worker() {

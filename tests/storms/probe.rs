@@ -1,4 +1,4 @@
-//! A client in the test's own process: it finds out when locks are granted again, and takes what another believes in.
+//! A client in the test's own process: it finds out when locks are granted again, and acquires locks that another process believes in.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::load::LOOK;
 use super::terms::Terms;
 
 pub(crate) struct Probe {
-    // Before its runtime, which it needs to the end.
+    // Declared before its runtime, which it needs to the end.
     client: Client,
     runtime: Runtime,
 }
@@ -29,20 +29,20 @@ impl Probe {
         Self { client, runtime }
     }
 
-    /// Asks for it from now on until it is granted, and says when that was.
+    /// Requests the lock from now on until it is granted, and returns when that was.
     pub(crate) fn returns(&self, name: String) -> Returns {
         let client = self.client.clone();
         let granted = self.runtime.spawn(async move {
             let guard = granted(&client, &name).await;
             let when = now();
-            // Nobody else wants it.
+            // No other process wants the lock.
             let _ = guard.release().await;
             when
         });
         Returns(granted)
     }
 
-    /// How much later than it was due.
+    /// Returns how much later than it was due the grant was.
     pub(crate) fn lateness(&self, returns: Returns, due: Duration) -> Duration {
         let granted = self.runtime.block_on(returns.0);
         granted
@@ -50,7 +50,7 @@ impl Probe {
             .saturating_sub(due)
     }
 
-    /// Asks from now on for what somebody else may believe in, keeps it for a moment, and tells what it believed.
+    /// Requests from now on a lock that another process may believe in, keeps it for a moment, and returns its own belief.
     pub(crate) fn rival(&self, name: &str) -> Rival {
         let (client, name) = (self.client.clone(), name.to_owned());
         let rival = self.runtime.spawn(async move {
@@ -67,7 +67,7 @@ impl Probe {
                 held = diary.look(&guard);
             }
             let belief = diary.end(None);
-            // Whether it was still ours changes nothing of that.
+            // Whether the lock was still held changes nothing of that.
             let _ = guard.release().await;
             belief
         });
@@ -80,10 +80,10 @@ impl Probe {
     }
 }
 
-/// Somebody who takes what another holds; see [`Probe::rival`].
+/// A task that acquires a lock that another process holds; see [`Probe::rival`].
 pub(crate) struct Rival(JoinHandle<Belief>);
 
-/// When it is granted; see [`Probe::returns`].
+/// The time of the grant; see [`Probe::returns`].
 pub(crate) struct Returns(JoinHandle<Duration>);
 
 async fn granted(client: &Client, name: &str) -> Guard {
@@ -100,7 +100,7 @@ async fn granted(client: &Client, name: &str) -> Guard {
     }
 }
 
-/// Waits for what servers do in their own time.
+/// Waits for a condition that servers bring about at their own pace.
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
@@ -113,5 +113,5 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 const KEPT: Duration = Duration::from_millis(200);
-/// Sentinels wait for seconds between what they do, on an idle machine.
+/// Sentinels wait for seconds between their steps, even on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(90);

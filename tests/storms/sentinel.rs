@@ -21,7 +21,7 @@ impl Watched {
     pub(crate) fn start() -> Self {
         let topology = Topology::start();
         for sentinel in topology.sentinels() {
-            // For twice as long they would not replace the next one that dies.
+            // For twice this timeout they would not replace the next master that dies.
             let words = ["SENTINEL", "SET", MASTER, "failover-timeout", "5000"];
             sentinel.cmd(&words);
         }
@@ -55,7 +55,7 @@ impl Stage for Watched {
     }
 
     fn until_settled(&self) {
-        // They name the next master before they are done with the last: one that dies then finds them at odds for good.
+        // They name the next master before they are done with the last: if that one died then, they would disagree for good.
         until("the sentinels are done", || {
             let named = self.topology.agreed();
             let mut servers = self.topology.servers().iter();
@@ -75,7 +75,7 @@ impl Stage for Watched {
         others.collect()
     }
 
-    /// Sentinels and everybody else come by its port.
+    /// Returns the address of its socket: sentinels and all other clients use its port.
     fn side_door(&self, master: &RedisServer) -> String {
         format!("redis+unix://{}", master.socket_path().display())
     }
@@ -93,7 +93,7 @@ impl Stage for Watched {
         panic!("sentinels know of no such thing");
     }
 
-    /// It listens no longer, and hangs up on all who came by the port: to them it is as good as dead.
+    /// Makes the server stop listening and close all connections that came by the port: to those clients it is down.
     fn cut_off(&self, master: &RedisServer) {
         master.config_set("port", "0");
         let clients: String = master.query(&["CLIENT", "LIST"]);
@@ -103,12 +103,12 @@ impl Stage for Watched {
                 .split(' ')
                 .find_map(|field| field.strip_prefix("id="))
                 .expect("each has one");
-            // It may have gone by itself.
+            // The connection may have ended by itself.
             let _: RedisResult<Value> = master.try_query(&["CLIENT", "KILL", "ID", id]);
         }
     }
 
-    /// Sentinels say so when they have seen it themselves, which takes them a second or two.
+    /// Waits for the sentinels: they report it when they have seen it themselves, which takes them a second or two.
     fn until_found(&self, new: &RedisServer) {
         until("a sentinel names the new master", || {
             let mut sentinels = self.topology.sentinels().iter();
@@ -126,7 +126,7 @@ impl Stage for Watched {
     }
 }
 
-/// Whether nothing is wrong with a sentinel's master, and nobody is made one.
+/// Returns whether a sentinel's master is healthy, and no failover is in progress.
 fn is_done(sentinel: &RedisServer) -> bool {
     let told: RedisResult<HashMap<String, String>> =
         sentinel.try_query(&["SENTINEL", "MASTER", MASTER]);
@@ -134,7 +134,7 @@ fn is_done(sentinel: &RedisServer) -> bool {
 }
 
 impl Drop for Watched {
-    /// What the sentinels have done, and why, is gone with them.
+    /// Prints the logs after a failure: the record of what the sentinels have done, and why, is deleted with them.
     fn drop(&mut self) {
         if !thread::panicking() {
             return;

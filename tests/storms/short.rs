@@ -1,5 +1,5 @@
-//! Each kind of failover once, on real servers: whether it still works, not how well. The control, and failovers with the
-//! delay alone, are played in the simulation (`tests/simulation/`).
+//! Each kind of failover once, on real servers: whether it still works, not how well. The control, and failovers with the delay alone, are
+//! played in the simulation (`tests/simulation/`).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn in_a_cluster_no_two_believe_with_delay_and_acks() {
     no_two_believe_with_delay_and_acks(&Sharded::start());
 }
 
-/// And locks are granted again: the probe waits for that.
+/// Checks that locks are granted again as well: the probe waits for that.
 fn no_two_believe_with_delay_and_acks(stage: &impl Stage) {
     let plan = Plan {
         terms: Terms::all(LEASE, stage.replicas()),

@@ -1,4 +1,4 @@
-//! One failover after the other, and what came of it.
+//! A sequence of failovers, and its outcome.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use super::support::process::Process;
 use super::support::replication::is_master;
 use super::terms::Terms;
 
-/// What is played.
+/// The parameters of a storm.
 pub(crate) struct Plan {
     pub(crate) terms: Terms,
     pub(crate) failovers: Vec<Failover>,
-    /// How many processes take locks all the time.
+    /// The number of processes that acquire locks all the time.
     pub(crate) processes: usize,
 }
 
-/// What came of it.
+/// The outcome of a storm.
 pub(crate) struct Outcome {
     pub(crate) overlaps: Vec<Overlap>,
-    /// How much later than it could be expected something was granted again, at most.
+    /// The greatest delay of a grant after the time at which it was due.
     pub(crate) slowest: Duration,
-    /// What somebody believed in whom the next master had never heard of, or was not to hear of.
+    /// The locks in which a process believed although the next master had never heard of them, or was not to hear of them.
     pub(crate) contested: Vec<String>,
 }
 
 impl Outcome {
-    /// Nobody believed in what another did.
+    /// Checks that no process believed in a lock that another believed in.
     pub(crate) fn no_two_believed(&self) {
         assert!(self.overlaps.is_empty(), "{:#?}", self.overlaps);
     }
 
-    /// And without that they did, each time that it was provoked.
+    /// Checks that without that two processes did, each time that it was provoked.
     pub(crate) fn two_believed(&self) {
         assert!(!self.contested.is_empty(), "nothing was provoked");
         for name in &self.contested {
@@ -92,7 +92,7 @@ impl<'a, S: Stage> Storm<'a, S> {
         }
     }
 
-    /// Until all servers are where they belong, and everybody has taken something since.
+    /// Waits until all servers have their roles, and every process has acquired a lock since.
     fn until_busy(&mut self) {
         self.stage.until_settled();
         for at in 0..self.workers.len() {
@@ -128,7 +128,7 @@ impl<'a, S: Stage> Storm<'a, S> {
                 for follower in &followers {
                     follower.stop_process();
                 }
-                // What was sent to them would be waiting for them.
+                // Otherwise the writes that were sent to the stopped replicas would arrive when they continue.
                 old.cmd(&["CLIENT", "KILL", "TYPE", "replica"]);
                 let granted = holder.asks();
                 assert_eq!(granted, terms.acks == 0, "no replica has it");
@@ -168,7 +168,7 @@ impl<'a, S: Stage> Storm<'a, S> {
                 whole = servers.find(|one| is_master(one) && followed_by(one) >= all);
                 whole.is_some()
             });
-            // A machine that stands still for a second at this moment has the new master replaced, too: all begins anew.
+            // If the machine stands still for a second at this moment, the new master is replaced, too: the delay begins anew.
             due = match whole.is_some_and(|master| master.port() == new.port()) {
                 true => due.max(now()),
                 false => now() + terms.waits(),
@@ -194,7 +194,7 @@ impl<'a, S: Stage> Storm<'a, S> {
         }
     }
 
-    /// So long that it believes until another has it, where nothing keeps that from happening.
+    /// Returns a lease that is long enough for the holder to believe until another process has the lock, unless that is prevented.
     fn holders_lease(&self, failover: Failover) -> Duration {
         match failover {
             Failover::LostWrite if !self.terms.delay => Duration::from_secs(60),
@@ -202,14 +202,15 @@ impl<'a, S: Stage> Storm<'a, S> {
         }
     }
 
-    /// Its server serves it all the time, and what it says does not count.
+    /// Checks that the holder is told of the loss by its own clock: its server serves it all the time, and that server's replies do not
+    /// count.
     fn is_told_by_its_clock(&mut self, holder: &Holder) {
         let (belief, why) = holder.lost();
         assert_eq!(why, "Expired");
         self.beliefs.push(belief);
     }
 
-    /// Somebody else has asked for what it holds since there was somebody to ask.
+    /// Records the belief of a rival, which has requested the holder's lock since there was a new master, and that of the holder.
     fn contest(&mut self, holder: &mut Holder, rival: Rival) {
         self.beliefs.push(self.probe.until_done(rival));
         if self.terms.acks == 0 {
@@ -241,7 +242,7 @@ impl<'a, S: Stage> Storm<'a, S> {
         let kinds = kinds
             .into_iter()
             .map(|(failover, count)| format!("{count} {}", failover.describe()));
-        // What `scripts/failover` makes its table of.
+        // `scripts/failover` makes its table from this line.
         eprintln!(
             "storm | {} | {} | {}: {} | {} | {grants} | {} | {:.2} s |",
             self.stage.describe(),
@@ -260,5 +261,5 @@ impl<'a, S: Stage> Storm<'a, S> {
     }
 }
 
-/// How many holds each process has ended when it is at work again.
+/// The number of holds that each process has ended when it counts as working again.
 const BUSY: usize = 3;

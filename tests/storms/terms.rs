@@ -1,21 +1,21 @@
-//! What the clients of one storm ask for.
+//! The options of the clients of one storm.
 
 use std::time::Duration;
 
 use distlock::{Client, ClientBuilder, Durability, Lease};
 
-/// The same for all of them.
+/// The options, which are the same for all clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Terms {
     pub(crate) lease: Duration,
-    /// As long as the lease, if there is one.
+    /// Whether there is a delay, as long as the lease.
     pub(crate) delay: bool,
-    /// None if nobody waits for replicas.
+    /// The number of replicas that a grant waits for; 0 for none.
     pub(crate) acks: u32,
 }
 
 impl Terms {
-    /// As every client has it that asks for nothing.
+    /// Returns the options of a client with default settings.
     pub(crate) const fn none() -> Self {
         Self {
             lease: Duration::from_secs(10),
@@ -24,7 +24,7 @@ impl Terms {
         }
     }
 
-    /// A delay that is as long as every lease, and acknowledgements by so many replicas.
+    /// Returns a delay that is as long as every lease, and acknowledgements by this many replicas.
     pub(crate) const fn all(lease: Duration, acks: u32) -> Self {
         Self {
             lease,
@@ -33,7 +33,7 @@ impl Terms {
         }
     }
 
-    /// A delay, and nobody waits for replicas: enough where a master that is replaced is dead.
+    /// Returns a delay without acknowledgements: enough if a master that is replaced is dead.
     pub(crate) const fn delay_alone(lease: Duration) -> Self {
         Self::all(lease, 0)
     }
@@ -52,7 +52,7 @@ impl Terms {
         builder
     }
 
-    /// For how long a server that has been promoted grants nothing.
+    /// Returns how long a server that has been promoted grants nothing.
     pub(crate) const fn waits(&self) -> Duration {
         if self.delay {
             self.lease
@@ -70,7 +70,7 @@ impl Terms {
         }
     }
 
-    /// What a worker is told; see [`told`](Self::told).
+    /// Returns the text that a worker receives; see [`told`](Self::told).
     pub(crate) fn tell(&self) -> String {
         format!("{},{},{}", self.lease.as_millis(), self.delay, self.acks)
     }

@@ -1,21 +1,21 @@
-//! Calls that travelled together, taken apart again. The only place in the tests that knows how they travel.
+//! Takes a batch apart into its calls. This is the only file of the tests that knows the format of a batch.
 
 use std::sync::LazyLock;
 
 use super::form::Form;
 
-/// What may travel together, of one kind of lock, and what it travels in.
+/// A batch script for one kind of lock, with the scripts that it can call.
 struct Batch {
-    /// In the order they are numbered.
+    /// In the order of their numbers.
     passengers: [Passenger; 5],
-    /// As it is written.
+    /// The text before it is changed to one of its forms.
     text: String,
-    /// What servers know it by, in each of its forms.
+    /// The hashes of the text, one for each form.
     hashes: [String; 3],
 }
 
-/// A script that may travel: its text, its number of keys, and for each argument the value that goes without
-/// saying, if it has one.
+/// A script that a batch can call: its text, its number of keys, and for each argument the value that it has if it is not
+/// sent.
 type Passenger = (&'static str, usize, &'static [Option<&'static str>]);
 
 static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
@@ -41,7 +41,7 @@ static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
         (FENCED, 3, &[None; 5]),
         (lua!("mutex/release"), 1, &[None; 3]),
     ];
-    // Its store does not count.
+    // The store of a simple lock does not count holds.
     let simple: [Passenger; 5] = [
         (
             lua!("format/simple" then "simple/acquire"),
@@ -56,7 +56,7 @@ static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
     [plain, fenced, simple].map(Batch::new)
 });
 
-/// What is given back wholly.
+/// A release of the last hold.
 const RELEASED: &[Option<&str>] = &[None, Some("0"), None];
 const FENCED: &str =
     lua!("format/owner" then "format/lock" then "fenced/token" then "fenced/acquire");
@@ -84,7 +84,7 @@ impl Batch {
         }
     }
 
-    /// The one that a request is a call of, if it is, and in which form.
+    /// Returns the batch script that a request calls, if it calls one, and its form.
     fn of(words: &[impl AsRef<[u8]>]) -> Option<(&'static Self, Form)> {
         let script = words.get(1).filter(|_| words.len() > 3)?.as_ref();
         let called = |batch: &'static Self| {
@@ -98,17 +98,17 @@ impl Batch {
     }
 }
 
-/// The scripts that calls travel in, one for each kind of lock.
+/// Returns the texts of the batch scripts, one for each kind of lock.
 pub(crate) fn batches() -> impl Iterator<Item = &'static str> {
     BATCHES.iter().map(|batch| batch.text.as_str())
 }
 
-/// Whether calls travel together in this request.
+/// Returns whether a request is a batch.
 pub(crate) fn is_batch(words: &[impl AsRef<[u8]>]) -> bool {
     Batch::of(words).is_some()
 }
 
-/// The calls in one request: itself, or each of those that travelled in it as if it had come alone.
+/// Returns the calls in one request: the request itself, or each call of a batch as if it had been sent alone.
 pub(crate) fn apart(words: Vec<String>) -> Vec<Vec<String>> {
     let Some((batch, form)) = Batch::of(&words) else {
         return vec![words];

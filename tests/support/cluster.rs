@@ -1,4 +1,4 @@
-//! A cluster of a test's own: three masters, and a replica of each where that matters.
+//! A real cluster for one test: three masters, and a replica of each where a test needs them.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::RedisServer;
 use super::login::Rights;
 use super::replication::{follows, is_master, received, sent, until};
 
-/// Processes that have found each other. All calls block.
+/// The processes of a cluster, which have found each other. All calls block.
 pub(crate) struct Cluster {
     servers: Vec<RedisServer>,
 }
@@ -21,34 +21,35 @@ const SLOTS: u16 = 16384;
 const EVEN: [u16; MASTERS] = [0, SLOTS / 3, SLOTS / 3 * 2];
 
 impl Cluster {
-    /// Three masters, each with a replica.
+    /// Starts three masters, each with a replica.
     pub(crate) fn start() -> Self {
         Self::start_by(EVEN, MASTERS * 2, &[], RedisServer::start_with)
     }
 
-    /// Three masters that nobody could take the place of.
+    /// Starts three masters without replicas, so that none can be replaced.
     pub(crate) fn start_masters() -> Self {
         Self::start_masters_with(&[])
     }
 
-    /// The same with further arguments for each.
+    /// Starts three masters without replicas, with further arguments for each.
     pub(crate) fn start_masters_with(args: &[&str]) -> Self {
         Self::start_by(EVEN, MASTERS, args, RedisServer::start_with)
     }
 
-    /// The same, spoken to in secret; the arguments say with which certificates.
+    /// Starts three masters without replicas, over TLS; the arguments name the certificates.
     pub(crate) fn start_masters_tls(args: &[&str]) -> Self {
         let secret = ["--tls-cluster", "yes", "--tls-replication", "yes"];
         let args: Vec<&str> = secret.iter().chain(args).copied().collect();
         Self::start_by(EVEN, MASTERS, &args, RedisServer::start_tls)
     }
 
-    /// Three masters of which the first has nearly all slots, and a replica; the others only have a vote when it dies.
+    /// Starts three masters of which the first has nearly all slots, and a replica of it; the other masters only vote when
+    /// the first one dies.
     pub(crate) fn start_lopsided() -> Self {
         Self::start_by([2, 0, 1], MASTERS + 1, &[], RedisServer::start_with)
     }
 
-    /// `first` has the first slot of each master.
+    /// Starts a cluster; `first` has the first slot of each master.
     fn start_by(
         first: [u16; MASTERS],
         count: usize,
@@ -106,7 +107,7 @@ impl Cluster {
         cluster
     }
 
-    /// Keeps the others from taking a busy master for a dead one.
+    /// Keeps the nodes from declaring a busy master dead.
     pub(crate) fn stay(self) -> Self {
         for server in &self.servers {
             server.config_set("cluster-node-timeout", "120000");
@@ -114,7 +115,7 @@ impl Cluster {
         self
     }
 
-    /// Whether its servers know channels that belong to a slot: Redis does from 7.0 on.
+    /// Returns whether its servers support sharded channels, which Redis has from 7.0 on.
     pub(crate) fn is_sharded(&self) -> bool {
         let known: RedisResult<Value> = self.servers[0].try_query(&["PUBSUB", "SHARDNUMSUB"]);
         match known {
@@ -128,24 +129,24 @@ impl Cluster {
         self.url_as("")
     }
 
-    /// With a user and a password in front, `user:password@`.
+    /// Returns the url with a user and a password in front of the hosts, `user:password@`.
     pub(crate) fn url_as(&self, login: &str) -> String {
         let hosts = self.servers.iter().take(MASTERS);
         self.url_at(login, &hosts.map(RedisServer::addr).collect::<Vec<_>>())
     }
 
-    /// With what stands before these servers in their place.
+    /// Returns the url with other hosts, such as the proxies in front of these servers.
     pub(crate) fn url_at(&self, login: &str, hosts: &[SocketAddr]) -> String {
         let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         format!("redis-cluster://{login}{}", hosts.join(","))
     }
 
-    /// All of them, in the order they were started: masters first.
+    /// Returns all servers, in the order in which they were started: masters first.
     pub(crate) fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// Those that have slots.
+    /// Returns the servers that have slots.
     pub(crate) fn masters(&self) -> Vec<&RedisServer> {
         let owners = self.owners();
         let mut ports: Vec<u16> = owners.values().copied().collect();
@@ -154,7 +155,7 @@ impl Cluster {
         ports.into_iter().map(|port| self.at(port)).collect()
     }
 
-    /// The one that has a key's slot, by the word of all who know of it.
+    /// Returns the server that has a key's slot, according to all servers that run.
     pub(crate) fn owner(&self, key: &str) -> &RedisServer {
         let slot = self.slot(key);
         let mut owner = None;
@@ -171,7 +172,7 @@ impl Cluster {
         slot.expect("one of them runs")
     }
 
-    /// A replica of this master that follows it.
+    /// Returns a connected replica of this master.
     pub(crate) fn replica_of(&self, master: &RedisServer) -> &RedisServer {
         let port = master.port();
         let mut found = None;
@@ -182,12 +183,12 @@ impl Cluster {
         found.expect("there is one")
     }
 
-    /// Asks the server that has the key, which is the second word.
+    /// Sends a command to the server that has the key, which is the second word.
     pub(crate) fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.owner(words[1]).query(words)
     }
 
-    /// Every key of all masters, sorted.
+    /// Returns every key of all masters, sorted.
     pub(crate) fn keys(&self) -> Vec<String> {
         let keys = self.masters().into_iter().flat_map(RedisServer::keys);
         let mut keys: Vec<String> = keys.collect();
@@ -195,7 +196,7 @@ impl Cluster {
         keys
     }
 
-    /// Until a replica has what its master has by now.
+    /// Waits until a replica has all that its master has sent by now; returns the replica.
     pub(crate) fn until_replicated(&self, master: &RedisServer) -> &RedisServer {
         let replica = self.replica_of(master);
         let sent = sent(master);
@@ -205,7 +206,7 @@ impl Cluster {
         replica
     }
 
-    /// `kill -9` of a master whose replica has all it has; returns the one that has taken its place.
+    /// Kills a master with SIGKILL once its replica has caught up; returns its successor.
     pub(crate) fn kill(&self, master: &RedisServer) -> &RedisServer {
         let replica = self.until_replicated(master);
         master.kill();
@@ -213,7 +214,7 @@ impl Cluster {
         replica
     }
 
-    /// Has a replica take its master's place, in order; returns it.
+    /// Fails over from a master to its replica, in order; returns the replica.
     pub(crate) fn fail_over(&self, master: &RedisServer) -> &RedisServer {
         let replica = self.until_replicated(master);
         until("it takes its place", || {
@@ -225,7 +226,7 @@ impl Cluster {
         replica
     }
 
-    /// Until this one is a master, and all who run know it.
+    /// Waits until this server is a master, and all servers that run know that.
     pub(crate) fn until_master(&self, server: &RedisServer) {
         until("it is a master", || is_master(server));
         until("all know it", || {
@@ -238,7 +239,7 @@ impl Cluster {
         });
     }
 
-    /// Gives a slot to another master, key by key, as a running cluster is made to.
+    /// Moves a slot to another master, key by key, as an operator does in a running cluster.
     pub(crate) fn migrate(&self, slot: u16, to: &RedisServer) {
         let from = self.at(self.owners()[&slot]);
         self.begin_migration(slot, from, to);
@@ -270,17 +271,18 @@ impl Cluster {
 
     pub(crate) fn end_migration(&self, slot: u16, to: &RedisServer) {
         let (slot, id) = (slot.to_string(), id(to));
-        // The one that gets it first: the others would send everybody there.
+        // The new owner is told first: otherwise the other masters would redirect clients to a server that does not know
+        // yet.
         to.cmd(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
         for master in self.masters() {
             let told: RedisResult<Value> =
                 master.try_query(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
-            // It may have keys in it that came meanwhile.
+            // The master may have keys in the slot that were written meanwhile.
             let _ = told;
         }
     }
 
-    /// Until all say that the cluster is well, and replicas follow.
+    /// Waits until all nodes report that the cluster is well, and the replicas are connected.
     pub(crate) fn until_settled(&self) {
         until("the cluster is well", || {
             self.servers.iter().all(|server| {
@@ -308,7 +310,7 @@ impl Cluster {
         });
     }
 
-    /// By whoever was elected last.
+    /// Returns the owner of each slot: the claim with the latest epoch decides.
     fn owners(&self) -> HashMap<u16, u16> {
         let mut known: HashMap<u16, (u64, u16)> = HashMap::new();
         for server in &self.servers {
@@ -333,7 +335,7 @@ fn id(server: &RedisServer) -> String {
     server.query(&["CLUSTER", "MYID"])
 }
 
-/// Which port has which slot, as one server sees it; none if it does not answer.
+/// Returns the port that owns each slot, in the view of one server; `None` if it does not answer.
 fn slots(server: &RedisServer) -> Option<HashMap<u16, u16>> {
     let claims = claims(server);
     (!claims.is_empty()).then(|| {
@@ -342,7 +344,7 @@ fn slots(server: &RedisServer) -> Option<HashMap<u16, u16>> {
     })
 }
 
-/// For each slot the config epoch and the port of its master.
+/// Returns the config epoch and the port of each slot's master.
 fn claims(server: &RedisServer) -> HashMap<u16, (u64, u16)> {
     let nodes: RedisResult<String> = server.try_query(&["CLUSTER", "NODES"]);
     let mut claims = HashMap::new();
@@ -357,7 +359,7 @@ fn claims(server: &RedisServer) -> HashMap<u16, (u64, u16)> {
         let mut address = address.split([':', '@', ',']).skip(1);
         let mut port = || address.next().and_then(|port| port.parse::<u16>().ok());
         let (port, bus) = (port().expect("a port"), port().expect("another"));
-        // Newer servers do not say to one who asks in the clear where they speak in secret.
+        // To a client without TLS, newer servers do not report their TLS port.
         let port = if port == 0 { bus - 10_000 } else { port };
         let epoch = epoch.parse().expect("an epoch");
         for range in slots.iter().filter(|range| !range.starts_with('[')) {

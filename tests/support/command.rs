@@ -1,5 +1,5 @@
-//! What a request is made of where there are no scripts: commands that read, and then, if there is something to write,
-//! a transaction. The only place in the tests that knows how they follow each other.
+//! The commands of a request without scripts: reads, followed by a transaction if there is something to write. This is the
+//! only file of the tests that knows their order.
 
 use std::collections::HashMap;
 
@@ -9,21 +9,21 @@ use super::{Match, Words};
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     pub(crate) word: String,
-    /// Which of those with this word, counted from 1.
+    /// The number of this command among those with the same word, counted from 1.
     pub(crate) nth: u64,
-    /// Which request it is a part of, counted from 0.
+    /// The index of its request, counted from 0.
     pub(crate) request: usize,
     /// Whether it is a part of a transaction.
     pub(crate) writes: bool,
 }
 
 impl Command {
-    /// All of them, in what was sent.
+    /// Returns all commands about a lock, in the order in which they were sent.
     pub(crate) fn all(sent: &[Words], name: &str) -> Vec<Self> {
         let mut counts: HashMap<&str, u64> = HashMap::new();
         let (mut begun, mut writes) = (0, false);
         let commands = sent.iter().filter(|words| is_about(name, words));
-        // The end of a request before them, which was given up, may stand before the first.
+        // The list may start in the middle of an abandoned request: skip the rest of that request.
         let commands = commands.skip_while(|words| words[0] != FIRST);
         let commands = commands.map(|words| {
             let word = words[0].as_str();
@@ -41,26 +41,26 @@ impl Command {
         commands.collect()
     }
 
-    /// Whether these are the words of such a command, though perhaps not of this one.
+    /// Returns whether these words are the same kind of command about the lock, though perhaps not this very one.
     pub(crate) fn is_one(&self, name: &str, words: &[impl AsRef<[u8]>]) -> bool {
         is_about(name, words) && words[0].as_ref() == self.word.as_bytes()
     }
 
-    /// Selects it, if the rule is added before any of them is sent.
+    /// Selects this command, if the rule is added before any of them is sent.
     pub(crate) fn select(&self, name: &str) -> Match {
         let (command, name) = (self.clone(), name.to_owned());
         Match::words(move |words| command.is_one(&name, words)).nth(self.nth)
     }
 }
 
-/// The acquire, as `<owner>#<attempt>`, that was the last request on a connection, if it was one.
+/// Returns the acquire, as `<owner>#<attempt>`, if it was the last request on a connection.
 pub(crate) fn last_acquire(sent: &[Words]) -> Option<&str> {
     let begun = sent.iter().rposition(|words| words[0] == FIRST)?;
     let asked = sent[begun..].iter().find(|words| words[0] == "ZSCORE");
     asked.map(|words| words[2].as_str())
 }
 
-/// Whether it is a part of a request about this lock, and not something else that a client has to say.
+/// Returns whether a command belongs to a request about this lock: a client also sends other commands.
 fn is_about(name: &str, words: &[impl AsRef<[u8]>]) -> bool {
     let text = |word: &_| String::from_utf8_lossy(AsRef::<[u8]>::as_ref(word)).into_owned();
     let mut words = words.iter().map(text);
@@ -71,6 +71,6 @@ fn is_about(name: &str, words: &[impl AsRef<[u8]>]) -> bool {
     WITHOUT_A_KEY.contains(&command.as_str()) || named && !command.ends_with("SUBSCRIBE")
 }
 
-/// A request begins with it.
+/// The first command of every request.
 const FIRST: &str = "UNWATCH";
 const WITHOUT_A_KEY: [&str; 4] = ["EXEC", "MULTI", "TIME", FIRST];

@@ -1,4 +1,4 @@
-//! The kinds of lock, for tests that are written once and played with each.
+//! The kinds of lock, for tests that are written once and run with each kind.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -6,33 +6,33 @@ use std::sync::Arc;
 
 use distlock::{Client, Guard, Lock, LostReason};
 
-/// A kind of lock.
+/// A kind of lock, with the properties that a test has to know.
 pub(crate) trait Family: 'static {
     type Kind: 'static;
-    /// What keeps it out, and is kept out by it.
+    /// The kind that excludes it and is excluded by it.
     type Against: Family;
-    /// Whether the store counts how often an owner holds it.
+    /// Whether the store counts the holds of an owner.
     const COUNTS: bool = true;
     /// Whether each grant has a token.
     const FENCED: bool = false;
-    /// Whether nobody overtakes those who wait.
+    /// Whether no waiter is overtaken.
     const IN_ORDER: bool = false;
-    /// Whether the store gives it to the next in the same breath.
+    /// Whether the store can release it and grant it to the next waiter in one request.
     const PASSED_ON: bool = true;
-    /// Whether many may hold it at once.
+    /// Whether several owners may hold it at once.
     const SHARED: bool = false;
-    /// Whether one holds it at a time, so that who has lost it to another is told so.
+    /// Whether it has one holder at a time, so that a holder that lost it to another owner learns that.
     const ALONE: bool = true;
-    /// Whether an owner that holds it may take it once more.
+    /// Whether its holder may acquire it again.
     const AGAIN: bool = true;
-    /// How many permits it is, if it is all that a semaphore has.
+    /// The number of permits of the lock, which are all permits of its semaphore; 0 if it is not a semaphore.
     const PERMITS: u32 = 0;
-    /// Whether it is a side of a lock that has two.
+    /// Whether it is one of the two sides of a lock.
     const TWO_SIDED: bool = false;
 
     fn lock(client: &Client, name: Arc<str>) -> Lock<Self::Kind>;
 
-    /// Which grant a guard is of, where that is told.
+    /// Returns the token of a guard's grant, if the kind has tokens.
     fn token(_: &Guard<Self::Kind>) -> Option<u64> {
         None
     }
@@ -96,7 +96,7 @@ impl Family for Read {
     }
 }
 
-/// The writer's.
+/// The writer's side of a read/write lock.
 pub(crate) struct Write;
 
 impl Family for Write {
@@ -140,7 +140,7 @@ impl Family for Semaphore {
     }
 }
 
-/// All three permits of a semaphore: who waits for several stands in a line.
+/// All three permits of a semaphore: a waiter for several permits joins a queue.
 pub(crate) struct Several;
 
 impl Family for Several {
@@ -157,7 +157,7 @@ impl Family for Several {
     }
 }
 
-/// The kind of lock that a family's are kept out by.
+/// The kind of lock that excludes the locks of a family.
 pub(crate) type Opposite<F> = <<F as Family>::Against as Family>::Kind;
 
 /// A client whose locks are of one kind.
@@ -172,17 +172,18 @@ impl<F: Family> Player<F> {
         Self { client, family }
     }
 
-    /// In place of the client's own, which is for plain locks alone.
+    /// Returns the family's lock of this name. It hides the method of `Client`, which returns plain locks only.
     pub(crate) fn lock(&self, name: impl Into<Arc<str>>) -> Lock<F::Kind> {
         F::lock(&self.client, name.into())
     }
 
-    /// One that is kept out by it.
+    /// Returns a lock that excludes the family's lock of this name.
     pub(crate) fn against(&self, name: impl Into<Arc<str>>) -> Lock<Opposite<F>> {
         F::Against::lock(&self.client, name.into())
     }
 
-    /// Why somebody has lost a lock that another has by now; for this reason, if who has it is all the same.
+    /// Returns why a holder lost a lock that another owner holds by now: `otherwise`, if the holder does not depend on who
+    /// else holds it.
     pub(crate) fn taken_over(&self, otherwise: LostReason) -> LostReason {
         if F::ALONE {
             LostReason::TakenOver
@@ -191,7 +192,7 @@ impl<F: Family> Player<F> {
         }
     }
 
-    /// What the store says of an owner that holds a lock so often.
+    /// Returns the count that the store has for an owner with this many holds.
     pub(crate) fn counted(&self, times: u64) -> u64 {
         match F::PERMITS {
             0 if F::COUNTS => times,
@@ -200,14 +201,14 @@ impl<F: Family> Player<F> {
         }
     }
 
-    /// Whether the client has the name in any of its maps, all of which are in its debug output.
+    /// Returns whether any map of the client contains the name. The debug output shows all of its maps.
     pub(crate) fn remembers(&self, name: &str) -> bool {
         let shown = format!("{:?}", self.client);
-        // A map that another thread is using is not shown.
+        // The debug output does not show a map that another thread is using.
         shown.contains(name) || shown.contains("<locked>")
     }
 
-    /// One that a new owner takes, as often as it likes.
+    /// Returns the lock for a new owner, which may acquire it any number of times.
     pub(crate) fn one_owners(&self, name: &str) -> Lock<F::Kind> {
         self.lock(name).with_owner(&self.client.new_owner())
     }

@@ -1,14 +1,14 @@
-//! The forms of a script: as it is written, and as it tells those who wait in a cluster. The only place in the tests that
-//! knows them.
+//! The forms of a script: its text as written, and the texts that notify waiters in a cluster. This is the only file of the
+//! tests that knows them.
 
-/// How those who wait are told.
+/// How a script notifies waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As it is written: whoever listens, wherever.
+    /// The text as written: `PUBLISH`, for subscribers at any server.
     Plain,
-    /// Those who listen at the lock's own server.
+    /// `SPUBLISH`, for subscribers at the lock's own server.
     Sharded,
-    /// The ones and the others.
+    /// Both commands.
     Both,
 }
 
@@ -26,7 +26,7 @@ impl Form {
         }
     }
 
-    /// What a server knows it by.
+    /// Returns the hash that a server knows the script by.
     pub(crate) fn hash(self, written: &str) -> String {
         ::redis::Script::new(&self.of(written))
             .get_hash()

@@ -1,4 +1,4 @@
-//! Callers in a hurry, while the servers of their locks take each other's places.
+//! Callers that acquire and release without pause while the servers of their locks fail over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::eventually;
 
-/// Clients that take locks and give them back without end.
+/// Clients that acquire and release locks until they are stopped.
 pub(crate) struct Hammer {
     tally: Arc<Tally>,
     clients: Vec<Client>,
@@ -17,7 +17,7 @@ pub(crate) struct Hammer {
 }
 
 impl Hammer {
-    /// `unspoken` are words, in lower case, that no caller is to hear of.
+    /// Starts the callers. `unspoken` are words, in lower case, that no error may contain.
     pub(crate) fn start(clients: Vec<Client>, unspoken: &'static [&'static str]) -> Self {
         let tally = Arc::new(Tally {
             unspoken,
@@ -38,12 +38,12 @@ impl Hammer {
         }
     }
 
-    /// The locks that are taken.
+    /// Returns the names of the locks.
     pub(crate) fn names() -> impl Iterator<Item = String> {
         (0..LOCKS).map(name)
     }
 
-    /// Waits until all have got on from here, and says how many calls went wrong so far.
+    /// Waits until the callers have made progress from here, and returns how many calls have failed so far.
     pub(crate) async fn goes_on(&mut self) -> u64 {
         let done = || self.tally.done.load(Ordering::Relaxed);
         let enough = done() + 20 * (CALLERS * self.clients.len()) as u64;
@@ -57,7 +57,8 @@ impl Hammer {
         self.tally.errors.load(Ordering::Relaxed)
     }
 
-    /// What was in doubt has been undone, or runs out: each lock can be had in the end.
+    /// Stops the callers and checks that every lock can be acquired in the end: a request in doubt has been undone, or its
+    /// lease expires.
     pub(crate) async fn end(mut self) {
         self.tally.over.store(true, Ordering::Relaxed);
         while let Some(ended) = self.tasks.join_next().await {
@@ -83,7 +84,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// A caller may be told that nobody knows; not what servers say to each other's clients.
+    /// Counts a success, or checks an error. A caller may learn that an outcome is unknown, but must not see the words that
+    /// servers use for redirects and failovers.
     fn note<T>(&self, outcome: Result<T, Error>) -> Option<T> {
         match outcome {
             Ok(got) => {
@@ -93,7 +95,7 @@ impl Tally {
             Err(error) => {
                 let text = format!(" {error} {error:?} ").to_lowercase();
                 let text = text.replace(|letter: char| !letter.is_alphanumeric(), " ");
-                // Its deadline is far away: it is not told of these in any words.
+                // The caller's deadline is far away, so these words must not appear in its errors.
                 for word in self.unspoken {
                     assert!(!text.contains(&format!(" {word} ")), "{error}");
                 }
@@ -129,9 +131,9 @@ fn name(number: usize) -> String {
     format!("hammered-{number}")
 }
 
-/// Of each client.
+/// Callers of each client.
 const CALLERS: usize = 3;
-/// In a cluster each of its masters has one.
+/// In a cluster each of its masters has one of the locks.
 const LOCKS: usize = 3;
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any step on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);

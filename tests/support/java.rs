@@ -1,7 +1,6 @@
 //! A Java client as the server sees it: Redisson's commands with Redisson's effects.
 //!
-//! The scripts are written anew from what Redisson's do; it is state and messages that must fit, not
-//! text.
+//! The scripts are rewritten from what Redisson's scripts do: their state and messages must be compatible, not their text.
 
 #[path = "java/rw.rs"]
 mod rw;
@@ -19,7 +18,7 @@ use super::redis::{RedisServer, patient_connection};
 use super::resp::{Frames, words};
 use super::transport::{Stream, connect};
 
-/// One Redisson instance; its threads are told apart by number.
+/// A Redisson instance; its threads are distinguished by number.
 pub(crate) struct Java {
     connection: MultiplexedConnection,
     unlocks: AtomicU32,
@@ -33,18 +32,18 @@ impl Java {
         }
     }
 
-    /// Who a thread is, in a lock's hash.
+    /// Returns the owner of a thread, as it appears in a lock's hash.
     pub(crate) fn owner(&self, thread: i64) -> String {
         format!("{UUID}:{thread}")
     }
 
-    /// `None` if the thread has the lock now, or else the holder's PTTL.
+    /// Locks for a thread. Returns `None` if the thread holds the lock now, or else the holder's PTTL.
     pub(crate) async fn lock(&self, name: &str, thread: i64, lease: &str) -> Option<i64> {
         self.eval(LOCK, &[name], &[lease, &self.owner(thread)])
             .await
     }
 
-    /// `tryLock(wait, lease)`: try, subscribe, try again, and then after every message or lease.
+    /// Runs `tryLock(wait, lease)`: tries, subscribes, tries again, and then after every message or lease.
     pub(crate) async fn try_lock(
         &self,
         server: &RedisServer,
@@ -56,7 +55,7 @@ impl Java {
         if self.lock(name, thread, WATCHDOG).await.is_none() {
             return true;
         }
-        let mut ear = Subscriber::start(server, &channel(name)).await;
+        let mut subscriber = Subscriber::start(server, &channel(name)).await;
         let mut got = false;
         while Instant::now() < deadline {
             let Some(pttl) = self.lock(name, thread, WATCHDOG).await else {
@@ -65,21 +64,21 @@ impl Java {
             };
             let ttl = u64::try_from(pttl).map_or(Duration::MAX, Duration::from_millis);
             let left = deadline.saturating_duration_since(Instant::now());
-            // Without a message it asks again when the holder's time is over.
-            let _ = tokio::time::timeout(left.min(ttl), ear.message()).await;
+            // Without a message it tries again when the holder's lease expires.
+            let _ = tokio::time::timeout(left.min(ttl), subscriber.message()).await;
         }
-        ear.unsubscribe().await;
+        subscriber.unsubscribe().await;
         got
     }
 
-    /// Whether it is free now; `None` if the thread did not hold it.
+    /// Unlocks for a thread. Returns whether the lock is free now; `None` if the thread did not hold it.
     pub(crate) async fn unlock(&self, name: &str, thread: i64) -> Option<bool> {
         let request = self.unlocks.fetch_add(1, Ordering::Relaxed);
         let latch = in_slot("redisson_unlock_latch", name) + &format!(":{request:032x}");
         let keys = [name, &channel(name), &latch];
         let args = ["0", WATCHDOG, &self.owner(thread), "PUBLISH", "16000"];
         let unlocked: Option<i64> = self.eval(UNLOCK, &keys, &args).await;
-        // Redisson does not wait for this one.
+        // Redisson does not wait for this command.
         let _: i64 = self.send(::redis::cmd("DEL").arg(latch)).await;
         unlocked.map(|freed| freed == 1)
     }
@@ -95,7 +94,7 @@ impl Java {
         self.send(&eval).await
     }
 
-    /// The server's clock, in seconds and microseconds.
+    /// Returns the server's clock, in seconds and microseconds.
     pub(crate) async fn server_time(&self) -> (i64, i64) {
         self.send(&::redis::cmd("TIME")).await
     }
@@ -108,11 +107,11 @@ impl Java {
     }
 }
 
-/// Subscribed to a lock's channel, as a thread of Redisson's that waits for it.
+/// A subscriber of a lock's channel, like a Redisson thread that waits for the lock.
 pub(crate) struct Subscriber {
     channel: String,
     frames: Frames<ReadHalf<Stream>>,
-    // Closing it would end the subscription.
+    // Closing this half would end the subscription.
     to: WriteHalf<Stream>,
 }
 
@@ -138,7 +137,7 @@ impl Subscriber {
         subscriber
     }
 
-    /// The next message's bytes.
+    /// Waits for the next message and returns its bytes.
     pub(crate) async fn message(&mut self) -> Vec<u8> {
         let [kind, channel, payload] = <[Vec<u8>; 3]>::try_from(self.frame().await)
             .expect("a message has a kind, a channel and a payload");
@@ -147,9 +146,9 @@ impl Subscriber {
         payload
     }
 
-    /// Every message sent by now that has not been read.
+    /// Returns every message sent by now that has not been read.
     pub(crate) async fn rest(&mut self, server: &RedisServer) -> Vec<Vec<u8>> {
-        // Messages come in the order they were published: nothing can be behind this one.
+        // Messages arrive in the order in which they were published: no earlier message can arrive after this one.
         server.cmd(&["PUBLISH", &self.channel, "the last"]);
         let mut rest = Vec::new();
         loop {
@@ -161,7 +160,7 @@ impl Subscriber {
         }
     }
 
-    /// Goes as Redisson goes, and waits until the server has taken notice.
+    /// Unsubscribes as Redisson does, and waits for the server's confirmation.
     pub(crate) async fn unsubscribe(mut self) {
         let unsubscribe = b"*1\r\n$11\r\nUNSUBSCRIBE\r\n";
         self.to
@@ -180,12 +179,12 @@ impl Subscriber {
     }
 }
 
-/// Where releases of a lock are announced.
+/// Returns the channel on which releases of a lock are announced.
 pub(crate) fn channel(name: &str) -> String {
     in_slot("redisson_lock__channel", name)
 }
 
-/// A name with a brace in it is left as it is, whatever the brace means.
+/// Puts a name in braces behind a prefix. A name that contains a brace stays as it is, whatever the brace means.
 pub(crate) fn in_slot(prefix: &str, name: &str) -> String {
     match name.contains('{') {
         true => format!("{prefix}:{name}"),
@@ -194,12 +193,12 @@ pub(crate) fn in_slot(prefix: &str, name: &str) -> String {
 }
 
 pub(crate) const UUID: &str = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for anything on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// `lockWatchdogTimeout` in ms, unless somebody has changed it.
+/// The default of `lockWatchdogTimeout` in ms.
 const WATCHDOG: &str = "30000";
 
-/// KEYS the lock; ARGV lease, owner. One more hold, and whatever the TTL was, it is the lease now.
+/// KEYS the lock; ARGV lease, owner. It adds one hold and sets the TTL to the lease, whatever it was before.
 const LOCK: &str = "
 local lock, lease, owner = KEYS[1], ARGV[1], ARGV[2]
 local mine = redis.call('HEXISTS', lock, owner) == 1
@@ -210,8 +209,8 @@ redis.call('HINCRBY', lock, owner, 1)
 redis.call('PEXPIRE', lock, lease)
 return false";
 
-/// KEYS the lock, its channel, the latch that makes a repeated unlock harmless;
-/// ARGV message, lease of a partial unlock, owner, how to publish, the latch's TTL.
+/// KEYS the lock, its channel, the latch that makes a repeated unlock harmless; ARGV message, lease of a partial unlock,
+/// owner, the publish command, the latch's TTL.
 const UNLOCK: &str = "
 local lock, latch, owner = KEYS[1], KEYS[3], ARGV[3]
 local done = redis.call('GET', latch)

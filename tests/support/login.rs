@@ -1,10 +1,10 @@
-//! The users of a test server: clients log in as the default user, who has all rights or the documented minimum.
+//! The users of a test server: clients log in as the default user, which has all rights or the documented minimum.
 
 use std::env;
 
 use super::rights;
 
-/// The rights of the default user, as whom a client acts that does not log in.
+/// The rights of the default user, which is the user of a client that does not log in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rights {
     All,
@@ -20,7 +20,7 @@ impl Rights {
         }
     }
 
-    /// An address for what a test does there itself.
+    /// Returns an address for the test's own commands.
     pub(crate) fn own(self, url: &str) -> String {
         match (self, url.starts_with("redis+unix")) {
             (Self::All, _) => url.to_owned(),
@@ -29,7 +29,7 @@ impl Rights {
         }
     }
 
-    /// What is said first on a connection that a test has made by hand, each line of which is answered by one.
+    /// Returns the first lines that a test sends on a connection of its own; the server answers each with one line.
     pub(crate) fn greeting(self) -> String {
         match self {
             Self::All => String::new(),
@@ -37,7 +37,7 @@ impl Rights {
         }
     }
 
-    /// What `MIGRATE` is told, so that it is let in at another server.
+    /// Returns the arguments that `MIGRATE` needs to log in at another server.
     pub(crate) fn for_migrating(self) -> &'static [&'static str] {
         match self {
             Self::All => &[],
@@ -45,7 +45,7 @@ impl Rights {
         }
     }
 
-    /// What sentinels are told, so that they are let in at their servers and at each other.
+    /// Returns the lines that sentinels need to log in at their servers and at each other.
     pub(crate) fn for_sentinels(self, master: &str) -> String {
         match self {
             Self::All => String::new(),
@@ -56,7 +56,7 @@ impl Rights {
         }
     }
 
-    /// Who may do what at a server with these arguments, in the words of its file.
+    /// Returns the rules of each user at a server with these arguments, in the syntax of its configuration file.
     pub(super) fn users(self, args: &[String], password: Option<&str>) -> Vec<String> {
         let has = |arg: &str| args.iter().any(|other| other == arg);
         let rules = match self {
@@ -64,7 +64,7 @@ impl Rights {
             Self::Least if has("--sentinel") => rights::at_sentinels(),
             Self::Least => {
                 let commands = rights::every_command(has("--cluster-enabled"));
-                // A server reads what it has written down as this very user, who may do the less for it.
+                // A server replays its append-only file as this very user, so the user needs `PEXPIREAT` as well.
                 let reading = has("--appendonly").then_some("+pexpireat");
                 let names = ["~*", "&*", "-@all"].into_iter();
                 names.chain(commands).chain(reading).collect()
@@ -77,12 +77,12 @@ impl Rights {
         ]
     }
 
-    /// The same as arguments.
+    /// Returns the same rules as command-line arguments.
     pub(super) fn as_arguments(self, args: &[String], password: Option<&str>) -> Vec<String> {
         if self == Self::All {
             return Vec::new();
         }
-        // What one server needs of another is not what locks need.
+        // The rights that one server needs at another are not those that locks need.
         let mut words = vec!["--masteruser", ROOT, "--masterauth", ROOT];
         let users = self.users(args, password);
         for user in &users {
@@ -93,8 +93,8 @@ impl Rights {
     }
 }
 
-/// Has every test be somebody who may do what the documentation says that locks need, and no more.
+/// Names the variable that limits every client to the rights that the documentation lists for locks.
 pub(crate) const LEAST_PRIVILEGE: &str = "DISTLOCK_LEAST_PRIVILEGE";
 
-/// Who may do everything where others may not; the password is the same.
+/// The user with all rights at a server where other users are limited; its password is the same word.
 const ROOT: &str = "root";

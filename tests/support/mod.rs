@@ -1,5 +1,5 @@
-//! What the integration tests share: a real server, a network that misbehaves on request, and
-//! patience.
+//! The fixtures that the integration tests share: a real server, a network that misbehaves on request, and generous
+//! time-outs.
 #![allow(
     dead_code,
     unused_imports,
@@ -10,7 +10,7 @@
     reason = "a fake network and a real server are made of threads, tasks and timers"
 )]
 
-/// The text of a script: its file, behind those that stand before it.
+/// Concatenates the text of a script: its file, after the files of the functions that it uses.
 macro_rules! lua {
     ($($file:literal)then+) => {
         concat!($(include_str!(concat!("../../src/engine/redis/lua/", $file, ".lua"))),+)
@@ -53,7 +53,7 @@ pub(crate) use self::sentinel::Topology;
 pub(crate) use self::servers::{Arrangement, Servers};
 pub(crate) use self::witness::{Script, Witness, Words, args};
 
-/// Options for a client, where the same test has a simulated world as well.
+/// Returns the options of a client. The same test may run in a simulated world as well, which has its own `builder`.
 pub(crate) fn builder(url: &str) -> distlock::ClientBuilder {
     distlock::Client::builder(url)
 }
@@ -76,7 +76,7 @@ pub(crate) async fn eventually(
     }
 }
 
-/// The same where nothing is asynchronous.
+/// Waits as [`eventually`] does, in code that is not async.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
@@ -88,8 +88,8 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Repeats an attempt until one takes less than `bound`. What this is to rule out takes longer every time; on a busy machine
-/// there are more attempts.
+/// Repeats an attempt until one takes less than `bound`. The failure that this rules out makes every attempt slow; on a busy
+/// machine a correct program may need more attempts.
 pub(crate) fn once_within(bound: Duration, what: &str, mut attempt: impl FnMut() -> Duration) {
     let mut took = Vec::new();
     while took.len() < ATTEMPTS {
@@ -101,7 +101,7 @@ pub(crate) fn once_within(bound: Duration, what: &str, mut attempt: impl FnMut()
     panic!("{what} never within {bound:?}: {took:?}");
 }
 
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for anything on a busy machine; only a failure waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 const ATTEMPTS: usize = 100;
 const POLL: Duration = Duration::from_millis(5);

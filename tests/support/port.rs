@@ -1,4 +1,4 @@
-//! Ports that are a test's own for as long as it likes, also while nobody listens on them.
+//! Ports that belong to one test for as long as it needs them, even while no server listens on them.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,17 +9,17 @@ use std::os::{
     unix::net::{SocketAddr, UnixListener},
 };
 
-/// A port that nobody listens on but who has this, and that no other test takes while it lives.
+/// A port that no other test uses while this value lives.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
-    /// A name that only one process has at a time, without a file that could stay behind.
+    /// An abstract socket name that only one process has at a time, without a file that could stay behind.
     #[cfg(target_os = "linux")]
     _claim: UnixListener,
 }
 
 impl Port {
-    /// One from below the ephemeral range: while a server is down, no outgoing connection may borrow its port, nor a
+    /// Claims a port below the ephemeral range: while a server is down, no outgoing connection may borrow its port, nor a
     /// reconnecting client connect to itself.
     pub(crate) fn take() -> Self {
         loop {
@@ -37,7 +37,7 @@ impl Port {
         self.number
     }
 
-    /// None if another test has it, of this process or another.
+    /// Claims a port; `None` if another test of this process or another one has it.
     #[cfg(target_os = "linux")]
     pub(crate) fn claim(number: u16) -> Option<Self> {
         let name = SocketAddr::from_abstract_name(format!("distlock-test-port-{number}"));
@@ -45,7 +45,7 @@ impl Port {
         claim.ok().map(|_claim| Self { number, _claim })
     }
 
-    /// Elsewhere there are no such names, and two tests may take one port.
+    /// Claims a port without a check: other systems have no such names, and two tests may use one port.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn claim(number: u16) -> Option<Self> {
         Some(Self { number })
@@ -53,5 +53,5 @@ impl Port {
 }
 
 const FIRST: u16 = 16_384;
-/// Where Linux begins to hand out ports by itself.
+/// The first port that Linux assigns by itself.
 const EPHEMERAL: u16 = 32_768;

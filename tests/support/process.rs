@@ -1,7 +1,6 @@
-//! Both ends of a worker process: how a test starts, hears and hurts it, and how it speaks.
+//! Both ends of a worker process: how a test starts, controls and stops it, and how the worker reports.
 //!
-//! A worker speaks in lines on its standard output and ends when its standard input does: with the
-//! test, however the test ends.
+//! A worker writes lines to its standard output and ends when its standard input does: with the test, however the test ends.
 
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::process::{Child, ChildStdin, Command, Stdio, exit};
@@ -17,7 +16,7 @@ use tokio::runtime::Runtime;
 
 use super::PATIENCE;
 
-/// A worker, as its test sees it. Killed when dropped.
+/// A worker process, as its test sees it. It is killed when dropped.
 pub(crate) struct Process {
     child: Child,
     orders: ChildStdin,
@@ -30,7 +29,7 @@ impl Process {
         Self::spawn(Command::new(program), role, url)
     }
 
-    /// The same, started by another program that runs the command line behind its own arguments.
+    /// Starts a worker by another program, which runs the command line behind its own arguments.
     pub(crate) fn start_by(program: &str, args: &[&str], role: &str, url: &str) -> Self {
         let mut command = Command::new(program);
         command
@@ -52,7 +51,7 @@ impl Process {
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         let (line, lines) = channel();
         thread::spawn(move || {
-            // What the test harness prints around them is no line of the worker's.
+            // The lines that the test harness prints around them are not the worker's.
             for output in output.lines().map_while(Result::ok) {
                 if let Some((_, said)) = output.split_once(SAYS)
                     && line.send(said.to_owned()).is_err()
@@ -68,12 +67,12 @@ impl Process {
         }
     }
 
-    /// What it says next, which must begin with this word; gives the rest.
+    /// Waits for the worker's next line, which must begin with this word, and returns the rest.
     pub(crate) fn hear(&self, word: &str) -> String {
         self.hear_within(PATIENCE, word)
     }
 
-    /// The same of one that has much to do before.
+    /// Waits as [`hear`](Self::hear) does, with another limit for a worker that has much to do before.
     fn hear_within(&self, patience: Duration, word: &str) -> String {
         let line = self
             .lines
@@ -84,7 +83,7 @@ impl Process {
         rest.trim_start().to_owned()
     }
 
-    /// What it has said by now and nobody has heard.
+    /// Returns the lines that have arrived and were not read before.
     pub(crate) fn heard(&self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
@@ -93,13 +92,13 @@ impl Process {
         writeln!(self.orders, "{order}").expect("the worker listens");
     }
 
-    /// All that it has said until it ended, or will have, and nobody has heard.
+    /// Waits for the worker's end and returns all lines that were not read before.
     pub(crate) fn last_words(&mut self) -> Vec<String> {
         self.child.wait().expect("it is our child");
         self.lines.iter().collect()
     }
 
-    /// The processor time that it has taken, its own and the system's for it.
+    /// Returns the processor time that the worker has used, in user and kernel mode.
     pub(crate) fn processor_time(&self) -> Duration {
         let tasks = format!("/proc/{}/task", self.pid());
         let tasks = std::fs::read_dir(tasks).expect("it is there");
@@ -111,24 +110,24 @@ impl Process {
         Duration::from_nanos(spent.sum())
     }
 
-    /// `kill -9`.
+    /// Sends SIGKILL.
     pub(crate) fn kill(&mut self) {
         kill(self.pid(), Signal::SIGKILL).expect("a child can be signalled");
     }
 
-    /// SIGSTOP. Returns once it has really stopped.
+    /// Sends SIGSTOP, and returns once the worker has really stopped.
     pub(crate) fn stop(&self) {
         kill(self.pid(), Signal::SIGSTOP).expect("a child can be signalled");
         let status = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).expect("it is our child");
         assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
     }
 
-    /// SIGCONT, after [`stop`](Self::stop).
+    /// Sends SIGCONT, after [`stop`](Self::stop).
     pub(crate) fn resume(&self) {
         kill(self.pid(), Signal::SIGCONT).expect("a child can be signalled");
     }
 
-    /// Waits until it has ended by itself, without trouble.
+    /// Waits until the worker has ended by itself, with a successful exit status.
     pub(crate) fn ended_well(&mut self) {
         let status = self.child.wait().expect("it is our child");
         assert!(status.success(), "{status}");
@@ -141,13 +140,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both only fail for a child that is already gone.
+        // Both calls fail only for a child that has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Lets these begin together, each once it is ready, and waits until they are done.
+/// Starts the workers together, once each is ready, and waits until they are done.
 pub(crate) fn race(workers: &mut [Process]) {
     for worker in &mut *workers {
         worker.hear("ready");
@@ -161,17 +160,17 @@ pub(crate) fn race(workers: &mut [Process]) {
     }
 }
 
-/// What this process is to do, if it is a worker.
+/// Returns the task of this process, if it is a worker.
 pub(crate) fn role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
-/// The store a worker is to use.
+/// Returns the address of the store that a worker is to use.
 pub(crate) fn url() -> String {
     env::var(URL).expect("a worker is told its store")
 }
 
-/// Says a line to the test.
+/// Writes a line to the test.
 pub(crate) fn say(line: &str) {
     let mut out = stdout().lock();
     writeln!(out, "{SAYS}{line}")
@@ -179,7 +178,7 @@ pub(crate) fn say(line: &str) {
         .expect("the test listens");
 }
 
-/// Says how a call ended, or that it did not.
+/// Reports how a call ended, or that it did not end.
 pub(crate) fn say_outcome<T: Send + 'static>(
     what: &str,
     call: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -188,7 +187,7 @@ pub(crate) fn say_outcome<T: Send + 'static>(
     thread::spawn(move || {
         let _ = done.send(call().map(|_| ()));
     });
-    // Whatever hangs does so for good; a busy machine may stand still for seconds.
+    // A call that hangs does so for good; a busy machine may stand still for seconds.
     let outcome = match outcome.recv_timeout(PATIENCE / 2) {
         Ok(Ok(())) => "done".to_owned(),
         Ok(Err(Error::Closed { forked: true, .. })) => "closed".to_owned(),
@@ -198,7 +197,7 @@ pub(crate) fn say_outcome<T: Send + 'static>(
     say(&format!("{what} {outcome}"));
 }
 
-/// The orders from the test, from a thread that ends the process when the test has gone.
+/// Returns the orders of the test. The thread that reads them ends the process when the test has ended.
 pub(crate) fn orders() -> Receiver<String> {
     let (order, orders) = channel();
     thread::spawn(move || {
@@ -210,7 +209,7 @@ pub(crate) fn orders() -> Receiver<String> {
     orders
 }
 
-/// A runtime like that of any program, for a worker.
+/// Returns a runtime for a worker, like that of an ordinary program.
 pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -219,7 +218,7 @@ pub(crate) fn runtime() -> Runtime {
         .expect("a runtime can be had")
 }
 
-/// Nanoseconds on the one clock that processes share and the standard library reads.
+/// Returns nanoseconds of the one clock that processes share and the standard library reads.
 pub(crate) fn wall_clock() -> u128 {
     let now = SystemTime::now();
     now.duration_since(SystemTime::UNIX_EPOCH)

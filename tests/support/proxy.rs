@@ -1,13 +1,12 @@
-//! A network that misbehaves on request: a proxy that understands RESP, between a client and a
-//! server.
+//! A network that misbehaves on request: a proxy that understands RESP, between a client and a server.
 //!
-//! Requests and replies are forwarded frame by frame, and each reply is matched with its request,
-//! so that a [`Fault`] can hit exactly the exchange a test is about. On a real network (`transport.rs`) the proxy runs on a
-//! thread of its own: blocking tests can use it, and a test that freezes its runtime does not freeze the network with it.
+//! Requests and replies are forwarded frame by frame, and each reply is matched with its request, so that a [`Fault`] can
+//! hit exactly the exchange a test is about. On a real network (`transport.rs`) the proxy runs on a thread of its own:
+//! blocking tests can use it, and a test that freezes its runtime does not freeze the network with it.
 //!
-//! What a request-side fault has taken in is delivered for as long as the proxy lives, even if the
-//! client closes its connection in the meantime. That is what kernels and middleboxes do, and how a
-//! request comes to be executed after its undo.
+//! A request that the proxy has read and a fault delays is delivered for as long as the proxy lives, even if the client
+//! closes its connection in the meantime. Kernels and middleboxes do the same, and so a request can be executed after its
+//! undo.
 
 #[path = "proxy/connection.rs"]
 mod connection;
@@ -28,7 +27,7 @@ pub(crate) use self::rule::{Fault, Match};
 use self::rule::{Injection, Rule};
 use super::transport::{Listener, Port, Stream};
 
-/// A proxy on a port of its own, without rules: until told otherwise it changes nothing.
+/// A proxy on a port of its own. Without rules it changes nothing.
 pub(crate) struct ChaosProxy {
     shared: Arc<Shared>,
     addr: SocketAddr,
@@ -41,23 +40,23 @@ pub(crate) struct ChaosProxy {
 
 impl ChaosProxy {
     pub(crate) fn start(upstream: SocketAddr) -> Self {
-        Self::start_before(&[upstream], |doors| format!("redis://{}/", doors[0]))
+        Self::start_before(&[upstream], |proxies| format!("redis://{}/", proxies[0]))
     }
 
-    /// One proxy for each of these servers, which are the nodes of a cluster, or a master and its sentinels. Rules apply to the first
-    /// server only; the proxies of the others forward, and rewrite the addresses in replies, so that clients connect through the
-    /// proxies. `url` makes the client's address of the proxies' addresses.
+    /// Starts one proxy for each of these servers, which are the nodes of a cluster, or a master and its sentinels. Rules
+    /// apply to the first server only; the proxies of the others forward, and rewrite the addresses in replies, so that
+    /// clients connect through the proxies. `url` makes the client's address of the proxies' addresses.
     pub(crate) fn start_before(
         servers: &[SocketAddr],
         url: impl FnOnce(&[SocketAddr]) -> String,
     ) -> Self {
         let ports: Vec<Port> = servers.iter().map(|_| Port::bind()).collect();
-        let doors: Vec<SocketAddr> = ports.iter().map(Port::addr).collect();
-        let places = Arc::new(Places::new(servers, &doors));
+        let proxies: Vec<SocketAddr> = ports.iter().map(Port::addr).collect();
+        let places = Arc::new(Places::new(servers, &proxies));
         let each = ports.into_iter().zip(servers);
         let mut each = each.map(|(port, server)| Self::on(port, *server, places.clone()));
         let mut first = each.next().expect("there is a server");
-        first.url = url(&doors);
+        first.url = url(&proxies);
         first.others = each.collect();
         first
     }
@@ -88,7 +87,7 @@ impl ChaosProxy {
         self.url.clone()
     }
 
-    /// With a parameter, `name=value`, or with none.
+    /// Returns the url with a parameter, `name=value`; an empty parameter adds nothing.
     pub(crate) fn url_with(&self, parameter: &str) -> String {
         match (parameter, self.url.contains('?')) {
             ("", _) => self.url(),
@@ -101,23 +100,23 @@ impl ChaosProxy {
         self.addr
     }
 
-    /// Does `what` to the requests that `when` selects. Every rule counts what it selects; if
-    /// several fire for the same request, the one added first has its way.
+    /// Does `what` to the requests that `when` selects. Every rule counts the requests that it selects; if several apply to
+    /// the same request, the one added first decides.
     pub(crate) fn rule(&self, when: Match, what: Fault) {
         self.shared.book().rules.push(Rule::new(when, what));
     }
 
-    /// Forgets the rules. What they already hold stays held.
+    /// Removes the rules. The requests and replies that they hold already stay held.
     pub(crate) fn clear_rules(&self) {
         self.shared.book().rules.clear();
     }
 
-    /// Lets everything go that [`Fault::HoldRequest`] or [`Fault::HoldReply`] holds at this moment.
+    /// Forwards every request and reply that [`Fault::HoldRequest`] or [`Fault::HoldReply`] holds at this moment.
     pub(crate) fn let_go(&self) {
         self.shared.let_go.send_modify(|times| *times += 1);
     }
 
-    /// Closes the client's side of every connection. Requests already taken in are still delivered.
+    /// Closes the client's side of every connection. Requests that the proxy has read are still delivered.
     pub(crate) fn cut_all(&self) {
         let cuts = std::mem::take(&mut self.shared.book().cuts);
         for cut in cuts.iter().filter_map(Weak::upgrade) {
@@ -125,22 +124,21 @@ impl ChaosProxy {
         }
     }
 
-    /// While on, nothing is forwarded either way, not even the news that one side has closed. What
-    /// piled up is forwarded once it is off again.
+    /// Partitions the network: while on, nothing is forwarded either way, not even the end of a connection. The backlog is
+    /// forwarded once the partition is off again.
     pub(crate) fn partition(&self, on: bool) {
         self.shared.partitioned.send_replace(on);
     }
 
-    /// While on, new connections are closed as soon as they are made. The others stay.
+    /// Refuses connections: while on, new connections are closed as soon as they are made. The existing ones stay.
     pub(crate) fn refuse(&self, on: bool) {
         self.shared.book().refusing = on;
     }
 
-    /// The faults that took effect, oldest first, each as `Fault: the request`.
+    /// Returns the faults that took effect, oldest first, each as `Fault: the request`.
     ///
-    /// A fault on the request's way is listed once the request has arrived, one on the reply's way
-    /// once the reply was read: the server has then executed the request, for
-    /// [`Fault::DuplicateRequest`] twice.
+    /// A fault on the request's way is listed once the request has arrived, one on the reply's way once the reply was read:
+    /// the server has then executed the request, for [`Fault::DuplicateRequest`] twice.
     pub(crate) fn injected(&self) -> Vec<String> {
         let book = self.shared.book();
         book.injected
@@ -149,7 +147,8 @@ impl ChaosProxy {
             .collect()
     }
 
-    /// What has arrived by the connection that a fault fell on, which [`injected`](Self::injected) lists like this.
+    /// Returns the requests that arrived by the same connection as a fault, given by its entry in
+    /// [`injected`](Self::injected).
     pub(crate) fn beside(&self, fault: &str) -> Vec<Vec<String>> {
         let book = self.shared.book();
         let fault = book.injected.iter().find(|known| known.text == fault);
@@ -159,7 +158,7 @@ impl ChaosProxy {
         beside.map(|(_, words)| words.clone()).collect()
     }
 
-    /// The last 10,000 requests that arrived, oldest first, whatever became of them.
+    /// Returns the last 10,000 requests that arrived, oldest first, whether they were forwarded or not.
     pub(crate) fn requests(&self) -> Vec<Vec<String>> {
         let book = self.shared.book();
         book.requests
@@ -168,8 +167,8 @@ impl ChaosProxy {
             .collect()
     }
 
-    /// How many requests the server has not answered yet, those included that a fault holds back: when there is none, it
-    /// has executed whatever was ever sent. Subscriptions do not count.
+    /// Returns how many requests the server has not answered yet, including those that a fault holds: if there are none, the
+    /// server has executed every request that was ever sent. Subscriptions do not count.
     pub(crate) fn unanswered(&self) -> usize {
         self.shared.book().unanswered
     }
@@ -179,7 +178,7 @@ impl ChaosProxy {
     }
 }
 
-/// What the proxy's handle and its connections share.
+/// The state that the proxy's handle and its connections share.
 struct Shared {
     upstream: SocketAddr,
     places: Arc<Places>,
@@ -190,7 +189,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Writes a request down that came by this connection, and says what to do to it.
+    /// Records a request that arrived by this connection, and returns the fault to apply to it.
     fn arrived(&self, connection: u64, words: &[Vec<u8>]) -> Option<Injection> {
         let mut book = self.book();
         if book.requests.len() == REQUESTS_KEPT {
@@ -210,7 +209,7 @@ impl Shared {
         fault.map(|fault| Injection::new(fault, connection, words))
     }
 
-    /// The server is to answer so many more.
+    /// Adds replies that the server owes.
     fn expects(&self, answers: &[Answer]) {
         let replies = answers.iter().filter(|answer| answer.is_reply());
         self.book().unanswered += replies.count();
@@ -224,7 +223,7 @@ impl Shared {
         self.book().injected.push(injection);
     }
 
-    /// Returns when the network is whole, now or later.
+    /// Waits until the network is not partitioned.
     async fn healed(&self) {
         let mut partitioned = self.partitioned.subscribe();
         partitioned
@@ -234,7 +233,7 @@ impl Shared {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        // Only poisoned by a test's own closure, whose panic the proxy's drop passes on.
+        // Only a test's own closure can poison it, and the proxy's drop passes its panic on.
         self.book
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -252,7 +251,7 @@ struct Book {
     refusing: bool,
 }
 
-/// Takes in a connection, or closes it.
+/// Serves a connection, or closes it.
 fn accept(number: u64, client: Stream, shared: &Arc<Shared>) -> impl Future<Output = ()> + use<> {
     let cut = Arc::new(Cut::new());
     let mut book = shared.book();

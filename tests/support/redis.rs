@@ -1,4 +1,4 @@
-//! A real `redis-server` of a test's own, on a port of its own, gone when the test is.
+//! A real `redis-server` for one test, on a port of its own; it ends with the test.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,10 +26,10 @@ use self::process::{Process, spawn};
 use super::login::Rights;
 use super::port::Port;
 
-/// A running server without persistence. All calls block for as long as one command takes.
+/// A running server without persistence. All calls block until their command is answered.
 ///
-/// The fixture itself talks through the unix socket, which can only be this server's: while it is down, its port may be
-/// taken by somebody who is no test of ours.
+/// The fixture itself connects through the unix socket, which can only belong to this server: while the server is down,
+/// another program may use its port.
 pub(crate) struct RedisServer {
     /// `None` between [`kill`](Self::kill) and [`restart`](Self::restart).
     process: Mutex<Option<Process>>,
@@ -38,7 +38,7 @@ pub(crate) struct RedisServer {
     tls: bool,
     args: Vec<String>,
     rights: Rights,
-    /// A file it reads first, and may write to.
+    /// The configuration file, which the server reads first and may rewrite.
     file: Option<PathBuf>,
     dir: TempDir,
 }
@@ -53,17 +53,17 @@ impl RedisServer {
         Self::start_on(false, None, args)
     }
 
-    /// Starts a server whose port speaks TLS; the arguments say with which certificates.
+    /// Starts a server whose port speaks TLS; the arguments name the certificates.
     pub(crate) fn start_tls(args: &[&str]) -> Self {
         Self::start_on(true, None, args)
     }
 
-    /// Starts one that goes by a file with this in it, as a sentinel must.
+    /// Starts a server with a configuration file of this text, which a sentinel requires.
     pub(crate) fn start_from(file: &str, args: &[&str]) -> Self {
         Self::start_on(false, Some(file), args)
     }
 
-    /// The same, and its port speaks TLS.
+    /// Starts a server with a configuration file of this text, whose port speaks TLS.
     pub(crate) fn start_tls_from(file: &str, args: &[&str]) -> Self {
         Self::start_on(true, Some(file), args)
     }
@@ -80,14 +80,14 @@ impl RedisServer {
         };
         if let Some(text) = file {
             let path = server.dir.path().join("redis.conf");
-            // One that goes by a file may write it anew, with these lines in it.
+            // A server with a configuration file may rewrite it, including these lines.
             let users = server.rights.users(&server.args, server.password());
             let users = users.iter().map(|user| format!("user {user}\n"));
             let text = users.chain([text.to_owned()]).collect::<String>();
             fs::write(&path, text).expect("the folder is ours");
             server.file = Some(path);
         }
-        // Somebody who is no test of ours may take it before it is bound.
+        // Another program may take the port before the server binds it.
         for _ in 0..PORT_TRIES {
             match server.launch() {
                 Ok(()) => return server,
@@ -103,7 +103,7 @@ impl RedisServer {
         format!("{scheme}://{}/", self.addr())
     }
 
-    /// The address for what a test does there itself, whatever others may do.
+    /// Returns an address for the test's own commands, which works whatever rights other users have.
     pub(crate) fn own_url(&self) -> String {
         self.rights.own(&self.url())
     }
@@ -124,10 +124,10 @@ impl RedisServer {
         self.running(|process| process.child.id())
     }
 
-    /// [`query`](Self::query) for commands that may fail.
+    /// Runs a command that may fail; otherwise like [`query`](Self::query).
     pub(crate) fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         loop {
-            // The end of a child of ours interrupts a read that has a time-out.
+            // The end of a child process interrupts a read that has a time-out.
             match self.query_once(words) {
                 Err(error) if LOOKS.contains(&words[0]) && was_interrupted(&error) => {}
                 answer => return answer,
@@ -143,14 +143,13 @@ impl RedisServer {
         redis::cmd(name).arg(args).query(&mut connection)
     }
 
-    /// `kill -9`. Does nothing to a server that is already dead.
+    /// Sends SIGKILL. A server that is already dead is left alone.
     pub(crate) fn kill(&self) {
-        // Dropping a process kills it and waits for it.
+        // Dropping the process kills it and waits for it.
         self.process().take();
     }
 
-    /// Starts again with the same port and arguments, and no data; kills the server first if it
-    /// still runs.
+    /// Starts the server again with the same port and arguments, and no data; kills it first if it still runs.
     pub(crate) fn restart(&self) {
         self.kill();
         let give_up = Instant::now() + PATIENCE;
@@ -165,8 +164,7 @@ impl RedisServer {
         }
     }
 
-    /// SIGSTOP: the server keeps its connections and answers nothing. Returns once it has really
-    /// stopped.
+    /// Sends SIGSTOP: the server keeps its connections and replies to nothing. Returns once it has really stopped.
     pub(crate) fn stop_process(&self) {
         self.running(|process| {
             if process.stopped {
@@ -183,7 +181,7 @@ impl RedisServer {
         });
     }
 
-    /// SIGCONT, after [`stop_process`](Self::stop_process).
+    /// Sends SIGCONT, after [`stop_process`](Self::stop_process).
     pub(crate) fn continue_process(&self) {
         self.running(|process| {
             kill(process.pid(), Signal::SIGCONT).expect("a child can be signalled");
@@ -191,7 +189,7 @@ impl RedisServer {
         });
     }
 
-    /// One attempt to start; an error is what the server had to say.
+    /// Makes one attempt to start; the error is the server's output.
     fn launch(&self) -> Result<(), String> {
         let log = self.dir.path().join("redis.log");
         let output = File::create(&log).expect("the folder is ours");
@@ -201,7 +199,7 @@ impl RedisServer {
         command.args(&self.file);
         command.args(["--bind", "127.0.0.1", "--port", open]);
         if self.tls {
-            // Some servers know no such thing.
+            // Some servers do not know this option.
             command.args(["--tls-port", &port]);
         }
         command
@@ -252,7 +250,7 @@ impl RedisServer {
         }
     }
 
-    /// Those that it is told of when it starts.
+    /// Returns the arguments for its users; a server with a configuration file has them there.
     fn users(&self) -> Vec<String> {
         match self.file {
             Some(_) => Vec::new(),
@@ -270,15 +268,15 @@ impl RedisServer {
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        // A test that fails while holding it must still be able to clean up.
+        // A test that fails while it holds the mutex must still be able to clean up.
         self.process
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-/// A connection of a test's own that waits for as long as anything here: the crate's own gives up after half a second,
-/// and a busy machine may stand still for longer.
+/// Connects with the time-outs of the tests: the redis crate's own is half a second, and a busy machine may stand still for
+/// longer.
 pub(crate) async fn patient_connection(url: &str) -> MultiplexedConnection {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(super::PATIENCE))
@@ -291,11 +289,11 @@ pub(crate) async fn patient_connection(url: &str) -> MultiplexedConnection {
 const PORT_TRIES: usize = 20;
 const PORT_TAKEN: &str = "Address already in use";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Some have data to load, on machines that are busy with something else.
+/// Some servers have data to load, on machines that are busy with other work.
 const LONGEST_START: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(5);
 
-/// What may be asked again, since it changes nothing.
+/// The commands that may be sent again, since they change nothing.
 const LOOKS: [&str; 17] = [
     "EXISTS", "GET", "HGET", "HGETALL", "INFO", "KEYS", "LLEN", "LRANGE", "PING", "PTTL", "PUBSUB",
     "ROLE", "TIME", "TYPE", "ZCARD", "ZRANGE", "ZSCORE",

@@ -1,4 +1,4 @@
-//! What masters and replicas say of each other, for whoever starts some. All calls block.
+//! The replication state that masters and replicas report, for the fixtures that start several servers. All calls block.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use redis::{RedisResult, Value};
 
 use super::RedisServer;
 
-/// `master` or `slave`, if it answers.
+/// Returns `master` or `slave`, if the server answers.
 pub(crate) fn role(server: &RedisServer) -> Option<String> {
     let role: Vec<Value> = server.try_query(&["ROLE"]).ok()?;
     redis::from_redis_value(role.into_iter().next()?).ok()
@@ -17,18 +17,18 @@ pub(crate) fn is_master(server: &RedisServer) -> bool {
     role(server).as_deref() == Some("master")
 }
 
-/// Whether it has the data of the master at this port.
+/// Returns whether the server is a connected replica of the master at this port.
 pub(super) fn follows(server: &RedisServer, master: u16) -> bool {
     let role: RedisResult<(String, String, u16, String, i64)> = server.try_query(&["ROLE"]);
     role.is_ok_and(|(_, _, port, state, _)| port == master && state == "connected")
 }
 
-/// How much a master has sent.
+/// Returns the replication offset of a master.
 pub(super) fn sent(master: &RedisServer) -> i64 {
     offset(master, "master_repl_offset:").expect("the master runs")
 }
 
-/// How much a replica has received, if it answers and is one.
+/// Returns the replication offset of a replica, if it answers and is one.
 pub(super) fn received(replica: &RedisServer) -> Option<i64> {
     offset(replica, "slave_repl_offset:")
 }
@@ -50,5 +50,5 @@ pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Sentinels wait for seconds between what they do, and for twelve until they try anew what they could not agree on.
+/// Sentinels pause for seconds between their steps, and for twelve before they retry a failed election.
 const PATIENCE: Duration = Duration::from_secs(180);

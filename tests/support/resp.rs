@@ -1,7 +1,7 @@
 //! RESP on the wire: cuts a stream of bytes into whole frames and reads the words of a request.
 //!
-//! Knows RESP2 and RESP3, but not RESP3's streamed types (`$?`, `*?`), which no server sends, nor
-//! inline commands, which no client library sends.
+//! It supports RESP2 and RESP3, but not RESP3's streamed types (`$?`, `*?`), which no server sends, nor inline commands,
+//! which no client library sends.
 
 use std::io;
 
@@ -21,11 +21,11 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// The next whole frame, or `None` once the stream has ended. Half a frame at the end is
-    /// dropped: the other side could not have acted on it either.
+    /// Returns the next whole frame, or `None` once the stream has ended. Half a frame at the end is dropped: the other side
+    /// could not have acted on it either.
     ///
     /// # Errors          `InvalidData` if this is not RESP.
-    /// # Cancel safety   Nothing is lost: what was read stays in the buffer.
+    /// # Cancel safety   Nothing is lost: the bytes read stay in the buffer.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = end_of_frame(&self.buffer, 0)? {
@@ -38,8 +38,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 }
 
-/// The words of a request, or of any flat array or push. An element that is not a bulk string is
-/// given as written on its line.
+/// Returns the words of a request, or of any flat array or push. An element that is not a bulk string is given as written on
+/// its line.
 pub(crate) fn words(frame: &[u8]) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let Some((_, mut at)) = line(frame, 0) else {
@@ -56,7 +56,7 @@ pub(crate) fn words(frame: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// Where the frame that starts at `at` ends, or `None` if it is not all there yet.
+/// Returns where the frame that starts at `at` ends, or `None` if it has not arrived completely.
 fn end_of_frame(bytes: &[u8], at: usize) -> io::Result<Option<usize>> {
     let Some((text, body)) = line(bytes, at) else {
         return Ok(None);
@@ -69,7 +69,7 @@ fn end_of_frame(bytes: &[u8], at: usize) -> io::Result<Option<usize>> {
         }
         Some(b'*' | b'~' | b'>') => length(text)?.unwrap_or(0),
         Some(b'%') => 2 * length(text)?.unwrap_or(0),
-        // Attributes are no answer by themselves: they belong to the value behind them.
+        // An attribute is no reply by itself: it belongs to the value behind it.
         Some(b'|') => 2 * length(text)?.unwrap_or(0) + 1,
         _ => return Err(malformed(text)),
     };
@@ -83,14 +83,14 @@ fn end_of_frame(bytes: &[u8], at: usize) -> io::Result<Option<usize>> {
     Ok(Some(end))
 }
 
-/// The line that starts at `at`, without its end, and where the next one starts.
+/// Returns the line that starts at `at`, without its end, and where the next one starts.
 fn line(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let rest = bytes.get(at..)?;
     let length = rest.windows(CRLF.len()).position(|two| two == CRLF)?;
     Some((&rest[..length], at + length + CRLF.len()))
 }
 
-/// The length behind a type byte; `None` for RESP2's nulls.
+/// Returns the length behind a type byte; `None` for RESP2's nulls.
 fn length(text: &[u8]) -> io::Result<Option<usize>> {
     let digits = std::str::from_utf8(&text[1..]).map_err(|_| malformed(text))?;
     if digits == "-1" {

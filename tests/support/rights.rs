@@ -1,10 +1,10 @@
-//! What a Redis user with an ACL needs, as the documentation lists it.
+//! The ACL rules that a Redis user needs, as the documentation lists them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::RedisServer;
 
-/// Makes a user with these rules beside all rights, and returns its address.
+/// Makes a user whose rules start from all rights and end with these, and returns its address.
 pub(crate) fn user(server: &RedisServer, rules: &[&str]) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let user = format!("user{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -16,17 +16,17 @@ pub(crate) fn user(server: &RedisServer, rules: &[&str]) -> String {
     format!("redis://{user}:secret@127.0.0.1:{}/", server.port())
 }
 
-/// The line to copy, for all kinds of locks of whoever has names that begin with `app:`: what follows the password.
+/// Returns the documented rules, without the password, for all kinds of locks with names that begin with `app:`.
 pub(crate) fn line() -> Vec<&'static str> {
     copied("ACL SETUSER app on >s3cr/et ")
 }
 
-/// The line for one who only reads.
+/// Returns the rules of a user that only reads.
 pub(crate) fn reader() -> Vec<&'static str> {
     copied("ACL SETUSER reader on >s3cr/et ")
 }
 
-/// The same where a server has no `EVAL_RO`, or does not allow it to this user.
+/// Returns the rules of a reader at a server that has no `EVAL_RO`, or that denies it to this user.
 pub(crate) fn reader_by_eval() -> Vec<&'static str> {
     let mut rules = reader();
     rules.retain(|rule| !rule.ends_with("_ro"));
@@ -34,18 +34,18 @@ pub(crate) fn reader_by_eval() -> Vec<&'static str> {
     [rules, instead].concat()
 }
 
-/// The same for a user of the sentinels, who may be asking as a doctor.
+/// Returns the rules of a user of the sentinels that may also run `distlock doctor`.
 pub(crate) fn at_sentinels() -> Vec<&'static str> {
     let doctor = listed_behind(CONNECTING, "\n- `distlock doctor`", "at sentinels `");
     [copied("ACL SETUSER app on >w0rd "), doctor].concat()
 }
 
-/// What is to be added to the line; the page says what for, in words that begin like this.
+/// Returns the rules that the page adds for a purpose, given by the first words of its line there.
 pub(crate) fn added_for(what: &str) -> Vec<&'static str> {
     listed_behind(CONNECTING, &format!("\n- {what}"), ": `")
 }
 
-/// All commands that the page allows to a user of a server that is in no cluster, or is in one.
+/// Returns all commands that the page allows to a user, at a server of a cluster or at another.
 pub(crate) fn every_command(in_cluster: bool) -> Vec<&'static str> {
     let added = FURTHER.iter().flat_map(|what| added_for(what));
     let mut rules: Vec<&str> = line().into_iter().chain(added).collect();
@@ -56,7 +56,7 @@ pub(crate) fn every_command(in_cluster: bool) -> Vec<&'static str> {
     rules
 }
 
-/// What can be added on any server.
+/// The purposes for which rules can be added on any server.
 pub(crate) const FURTHER: [&str; 10] = [
     "names with a brace",
     "a database other than 0",
@@ -69,21 +69,21 @@ pub(crate) const FURTHER: [&str; 10] = [
     "a master behind sentinels",
     WITHOUT_SCRIPTS,
 ];
-/// Servers before 7.0 do not know all of these.
+/// The purpose of the rules for a cluster. Servers before 7.0 do not know all of these commands.
 pub(crate) const CLUSTER: &str = "a cluster";
 pub(crate) const WITHOUT_SCRIPTS: &str = "`?scripts=off`";
 
-/// The commands of plain locks. INFO, which servers for rent often forbid, is not among them.
+/// Returns the commands of plain locks. INFO is not among them: hosted servers often forbid it.
 pub(crate) fn commands() -> Vec<&'static str> {
     listed(CONNECTING, "and of the commands `")
 }
 
-/// What simple locks need beside that.
+/// Returns the rules that simple locks need in addition.
 pub(crate) fn of_simple_locks() -> Vec<&'static str> {
     listed(SIMPLE, "the simple lock needs `")
 }
 
-/// What fair locks need beside that.
+/// Returns the rules that fair locks need in addition.
 pub(crate) fn of_fair_locks() -> Vec<&'static str> {
     let (_, section) = REDISSON
         .split_once("the fair lock needs")
@@ -95,7 +95,7 @@ pub(crate) fn of_fair_locks() -> Vec<&'static str> {
         .collect()
 }
 
-/// And what one needs to see who waits.
+/// Returns the rules that reading the wait queue needs in addition.
 pub(crate) fn of_seeing_the_line() -> [&'static str; 2] {
     let (_, section) = REDISSON
         .split_once("it also\nneeds `")
@@ -107,12 +107,12 @@ pub(crate) fn of_seeing_the_line() -> [&'static str; 2] {
     [command, next()]
 }
 
-/// What fenced locks need beside that, with scripts. Without, they need no further command.
+/// Returns the commands that fenced locks need in addition, with scripts. Without scripts they need none.
 pub(crate) fn of_fenced_locks() -> Vec<&'static str> {
     listed(FENCED, "and the commands `")
 }
 
-/// What read/write locks need beside that, the keys of one of this name among it.
+/// Returns the rules that read/write locks need in addition, with the keys of the lock of this name.
 pub(crate) fn of_rw_locks(name: &str) -> Vec<String> {
     let rules = ["the commands `", "the keys `", "the channel `"];
     let (_, section) = REDISSON
@@ -122,7 +122,7 @@ pub(crate) fn of_rw_locks(name: &str) -> Vec<String> {
     rules.map(|rule| rule.replace("NAME", name)).collect()
 }
 
-/// What semaphores need beside that, the keys of one of this name among it.
+/// Returns the rules that semaphores need in addition, with the keys of the semaphore of this name.
 pub(crate) fn of_semaphores(name: &str) -> Vec<String> {
     let rules = ["the commands `", "the keys `", "the channel `"];
     let (_, section) = REDISSON
@@ -132,7 +132,7 @@ pub(crate) fn of_semaphores(name: &str) -> Vec<String> {
     rules.map(|rule| rule.replace("NAME", name)).collect()
 }
 
-/// What latches and semaphores that only count need beside that.
+/// Returns the rules that latches and counting semaphores need in addition.
 pub(crate) fn of_counting() -> Vec<&'static str> {
     let (_, section) = REDISSON
         .split_once("semaphores that only count need")
@@ -144,12 +144,12 @@ pub(crate) fn of_counting() -> Vec<&'static str> {
         .collect()
 }
 
-/// What it takes to say what one is called, and to see that of others.
+/// Returns the rules that setting a label and reading other clients' labels need.
 pub(crate) fn of_labels() -> Vec<&'static str> {
     listed(CONNECTING, "For a label also `")
 }
 
-/// What locks of other kinds need in place of all that, without scripts.
+/// Returns the commands that locks of other kinds need in place of all that, without scripts.
 pub(crate) fn without_scripts() -> Vec<&'static str> {
     listed(SIMPLE, "list: `")
 }

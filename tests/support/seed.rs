@@ -1,7 +1,6 @@
-//! Randomness that can be had again: a seeded generator that says its seed.
+//! Reproducible randomness: a seeded generator that prints its seed.
 
-/// Splitmix64: the same seed gives the same numbers on every machine and every version of
-/// everything.
+/// A Splitmix64 generator: the same seed gives the same numbers on every machine and with every version of a dependency.
 #[derive(Clone, Debug)]
 pub(crate) struct SeededRng {
     state: u64,
@@ -12,8 +11,8 @@ impl SeededRng {
         Self { state: seed }
     }
 
-    /// Takes the seed from `DISTLOCK_SEED`, or else the given one, and prints it: a failed test
-    /// shows what it printed, so every failure says how to repeat it.
+    /// Takes the seed from `DISTLOCK_SEED`, or else the given one, and prints it. A failed test shows its output, so every
+    /// failure shows how to repeat it.
     pub(crate) fn from_env_or(seed: u64) -> Self {
         let seed = match std::env::var(VARIABLE) {
             Ok(text) => {
@@ -33,13 +32,13 @@ impl SeededRng {
         z ^ (z >> 31)
     }
 
-    /// A number in `0..bound`. The bias of the remainder is far below what a test can notice.
+    /// Returns a number in `0..bound`. The bias of the remainder is far below what a test can notice.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "there is no number below 0");
         self.next_u64() % bound
     }
 
-    /// True in `percent` of a hundred cases.
+    /// Returns true in `percent` of a hundred cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

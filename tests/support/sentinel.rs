@@ -1,4 +1,4 @@
-//! A master, two replicas and three sentinels of a test's own.
+//! A master, two replicas and three sentinels for one test.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,12 +17,12 @@ pub(crate) struct Topology {
     sentinels: Vec<RedisServer>,
 }
 
-/// After how long a silence sentinels call a master down that is to be replaced.
+/// The silence after which sentinels declare a master down that is to be replaced.
 const SOON: Duration = Duration::from_secs(1);
-/// After how long they do otherwise: far longer than a busy machine stands still.
+/// The silence after which they do otherwise: far longer than a busy machine stands still.
 const LATE: Duration = Duration::from_secs(120);
 
-/// What the sentinels call their master.
+/// The name that the sentinels know the master by.
 pub(crate) const MASTER: &str = "mymaster";
 
 impl Topology {
@@ -30,7 +30,7 @@ impl Topology {
         Self::start_by("", &[], &[])
     }
 
-    /// With passwords: one for the servers, another for the sentinels.
+    /// Starts them with passwords: one for the servers, another for the sentinels.
     pub(crate) fn start_guarded(servers: &str, sentinels: &str) -> Self {
         let file =
             format!("sentinel auth-pass {MASTER} {servers}\nsentinel sentinel-pass {sentinels}\n");
@@ -58,7 +58,7 @@ impl Topology {
             RedisServer::start_with(&replica),
         );
         let login = Rights::from_env().for_sentinels(MASTER);
-        // A busy machine may stand still for seconds, and a master that is only slow is not to be replaced by itself.
+        // A busy machine may stand still for seconds, and a slow master must not be replaced without an order.
         let late = LATE.as_millis();
         let file = format!(
             "sentinel monitor {MASTER} 127.0.0.1 {port} 2\n\
@@ -79,14 +79,14 @@ impl Topology {
         topology
     }
 
-    /// How long the sentinels hear nothing of a master that they call down then.
+    /// Sets how long a master must be silent before the sentinels declare it down.
     pub(crate) fn call_down_after(&self, silence: Duration) {
         let millis = silence.as_millis().to_string();
         for sentinel in &self.sentinels {
             let patient = ["down-after-milliseconds", &*millis];
             let words = ["SENTINEL", "SET", MASTER].into_iter().chain(patient);
             let told: RedisResult<Value> = sentinel.try_query(&words.collect::<Vec<_>>());
-            // One that does not run calls nobody down.
+            // A sentinel that does not run declares no master down.
             let _ = told;
         }
     }
@@ -95,19 +95,19 @@ impl Topology {
         self.url_as("")
     }
 
-    /// With a user and a password in front, `user:password@`.
+    /// Returns the url with a user and a password in front of the hosts, `user:password@`.
     pub(crate) fn url_as(&self, login: &str) -> String {
         let hosts = self.sentinels.iter();
         self.url_at(login, &hosts.map(RedisServer::addr).collect::<Vec<_>>())
     }
 
-    /// With what stands before these sentinels in their place.
+    /// Returns the url with other hosts, such as the proxies in front of these sentinels.
     pub(crate) fn url_at(&self, login: &str, hosts: &[SocketAddr]) -> String {
         let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         format!("redis-sentinel://{login}{}/{MASTER}/0", hosts.join(","))
     }
 
-    /// All three, in the order they were started.
+    /// Returns all three servers, in the order in which they were started.
     pub(crate) fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
@@ -116,7 +116,7 @@ impl Topology {
         &self.sentinels
     }
 
-    /// The one that all sentinels which run agree on.
+    /// Waits until all sentinels that run agree on the master, and returns it.
     pub(crate) fn master(&self) -> &RedisServer {
         let mut master = None;
         until("the sentinels agree", || {
@@ -127,21 +127,21 @@ impl Topology {
         self.at(port)
     }
 
-    /// The others.
+    /// Returns the servers other than the master.
     pub(crate) fn replicas(&self) -> Vec<&RedisServer> {
         let master = self.master().port();
         let others = self.servers.iter().filter(|server| server.port() != master);
         others.collect()
     }
 
-    /// Has the sentinels promote a replica, and returns the old master and the new one once all of them say so. The old one
-    /// is not demoted at once. Nothing is lost that was written before.
+    /// Has the sentinels promote a replica, and returns the old master and the new one once all of them report it. The old
+    /// one is not demoted at once. Earlier writes are not lost.
     pub(crate) fn fail_over(&self) -> (&RedisServer, &RedisServer) {
         let old = self.order_failover();
         (old, self.until_not(old))
     }
 
-    /// The same, without waiting for anything but that the replicas have what the master has.
+    /// Orders a failover once the replicas have caught up with the master, and waits for no more than that.
     pub(crate) fn order_failover(&self) -> &RedisServer {
         let old = self.until_replicated();
         until("a failover can be begun", || {
@@ -152,7 +152,7 @@ impl Topology {
         old
     }
 
-    /// The master that has taken the place of this one.
+    /// Waits for the successor of this master, and returns it.
     pub(crate) fn until_not(&self, old: &RedisServer) -> &RedisServer {
         let mut new = None;
         until("the sentinels agree on another", || {
@@ -163,23 +163,23 @@ impl Topology {
         new.expect("they agree")
     }
 
-    /// Has the sentinels replace a master that is dead or hangs, and returns the next one once all of them say so.
+    /// Has the sentinels replace a master that is dead or hangs, and returns its successor once all of them report it.
     pub(crate) fn replace(&self, dead: &RedisServer) -> &RedisServer {
         self.call_down_after(SOON);
         self.until_not(dead);
         self.call_down_after(LATE);
-        // A machine that stood still meanwhile may have had them replace that one as well.
+        // If the machine stood still meanwhile, the sentinels may have replaced the successor as well.
         self.until_done();
         self.until_not(dead)
     }
 
-    /// Until no sentinel is about to replace the master.
+    /// Waits until no sentinel is about to replace the master.
     fn until_done(&self) {
         until("the sentinels are done", || {
             self.sentinels.iter().all(|sentinel| {
                 let asked = ["SENTINEL", "MASTER", MASTER];
                 let told: RedisResult<HashMap<String, String>> = sentinel.try_query(&asked);
-                // One that does not run replaces nobody.
+                // A sentinel that does not run replaces no master.
                 told.map_or(true, |told| {
                     told.get("flags").is_some_and(|flags| flags == "master")
                 })
@@ -187,7 +187,7 @@ impl Topology {
         });
     }
 
-    /// The replica that is a master by now, though the sentinels may not have said so.
+    /// Waits until a replica is a master, which the sentinels may not have reported yet, and returns it.
     pub(crate) fn until_promoted(&self, old: &RedisServer) -> &RedisServer {
         let mut new = None;
         until("a replica is promoted", || {
@@ -200,15 +200,15 @@ impl Topology {
         new.expect("there is one")
     }
 
-    /// `kill -9` of the master; returns it, and the new one once all sentinels say so.
+    /// Kills the master with SIGKILL; returns it, and its successor once all sentinels report it.
     pub(crate) fn kill_master(&self) -> (&RedisServer, &RedisServer) {
         let old = self.until_replicated();
         old.kill();
         (old, self.replace(old))
     }
 
-    /// Until the replicas have what the master has by now: it tells them later than its callers, and one that has just come
-    /// as much as a second later. Returns the master.
+    /// Waits until the replicas have all that the master has by now, and returns the master. A replica receives writes later
+    /// than the client its reply, and one that has just connected up to a second later.
     pub(crate) fn until_replicated(&self) -> &RedisServer {
         let master = self.master();
         let sent = sent(master);
@@ -223,7 +223,7 @@ impl Topology {
         master
     }
 
-    /// Until each sentinel knows the others and two replicas that follow.
+    /// Waits until each sentinel knows the others and two connected replicas.
     pub(crate) fn until_settled(&self) {
         until("everybody has found everybody", || {
             self.agreed().is_some() && self.sentinels.iter().all(knows_everybody)
@@ -236,7 +236,7 @@ impl Topology {
         });
     }
 
-    /// Where all that run say the master is.
+    /// Returns the master's port, if all sentinels that run report the same.
     pub(crate) fn agreed(&self) -> Option<u16> {
         let mut said = self.sentinels.iter().filter_map(named);
         let first = said.next()?;
@@ -249,14 +249,14 @@ impl Topology {
     }
 }
 
-/// Where a sentinel says the master is.
+/// Returns the master's port according to one sentinel.
 pub(crate) fn named(sentinel: &RedisServer) -> Option<u16> {
     let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
     let said: RedisResult<(String, u16)> = sentinel.try_query(&asked);
     said.ok().map(|(_, port)| port)
 }
 
-/// How many connections a server has that are neither the sentinels', nor replicas', nor the fixture's own.
+/// Returns the number of a server's connections, without those of sentinels, of replicas and of the fixture.
 pub(crate) fn visitors(server: &RedisServer) -> usize {
     let list: String = server.query(&["CLIENT", "LIST"]);
     let visits = |line: &&str| {
@@ -266,7 +266,7 @@ pub(crate) fn visitors(server: &RedisServer) -> usize {
     list.lines().filter(visits).count()
 }
 
-/// Makes a sentinel look more often than it does by itself, and forgive a busy machine.
+/// Makes a sentinel poll more often than by default, and leave TILT mode soon, which a busy machine causes.
 fn hurry(sentinel: &RedisServer) {
     let faster = [
         "SENTINEL",
@@ -278,7 +278,7 @@ fn hurry(sentinel: &RedisServer) {
         "TILT-PERIOD",
         "500",
     ];
-    // Servers before 7.0 do not know it, and take longer.
+    // Servers before 7.0 do not know this command, and take longer.
     let _: RedisResult<Value> = sentinel.try_query(&faster);
 }
 
@@ -288,7 +288,7 @@ fn knows_everybody(sentinel: &RedisServer) -> bool {
         all.map_or(0, |all| {
             let sound = all.iter().filter(|one| {
                 let flags = one.iter().skip_while(|word| *word != "flags").nth(1);
-                // Not `master_down`: that is what another has said, and Valkey remembers it.
+                // `master_down` is not among them: it is the report of another sentinel, and Valkey keeps it.
                 let gone = ["s_down", "o_down", "disconnected"];
                 flags.is_some_and(|flags| !flags.split(',').any(|flag| gone.contains(&flag)))
             });

@@ -1,4 +1,4 @@
-//! Where locks are: at a server alone, at one that sentinels watch, or in a cluster.
+//! The servers of the locks: a single server, a master behind sentinels, or a cluster.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -6,26 +6,26 @@ use std::ops::Deref;
 use super::form::Form;
 use super::{ChaosProxy, Cluster, RedisServer, Topology};
 
-/// One, or some that have found each other.
+/// A single server, or several that have found each other.
 pub(crate) enum Servers {
     Alone(RedisServer),
-    /// And whom its messages reach.
+    /// A cluster, and the form of the scripts that notify waiters there.
     Cluster(Cluster, Form),
     Watched(Topology),
 }
 
-/// Which of them are to be started.
+/// The arrangement of servers to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrangement {
     Alone,
     Cluster,
-    /// Whose clients send every message in both manners.
+    /// A cluster whose clients publish every message both ways, `PUBLISH` and `SPUBLISH`.
     ClusterBoth,
     Sentinel,
 }
 
 impl Arrangement {
-    /// The one that the environment names.
+    /// Returns the arrangement that the environment names.
     pub(crate) fn named() -> Self {
         match std::env::var(TOPOLOGY).as_deref() {
             Err(_) => Self::Alone,
@@ -40,7 +40,8 @@ impl Arrangement {
 }
 
 impl Servers {
-    /// If it is to be a cluster, such a one. All stay what they are, however busy the machine.
+    /// Starts the servers; `cluster` makes the cluster if there is to be one. No server is failed over, however busy the
+    /// machine.
     pub(crate) fn start(arrangement: Arrangement, cluster: fn() -> Cluster) -> Self {
         match arrangement {
             Arrangement::Alone => Self::Alone(RedisServer::start()),
@@ -58,7 +59,7 @@ impl Servers {
         }
     }
 
-    /// Those that have locks. Nobody replaces them.
+    /// Returns the masters. They are never replaced.
     pub(crate) fn masters(&self) -> &[RedisServer] {
         match self {
             Self::Alone(server) => std::slice::from_ref(server),
@@ -67,7 +68,7 @@ impl Servers {
         }
     }
 
-    /// How those who wait are told.
+    /// Returns how waiters are notified.
     pub(crate) const fn form(&self) -> Form {
         match self {
             Self::Cluster(_, form) => *form,
@@ -75,7 +76,7 @@ impl Servers {
         }
     }
 
-    /// Has them know scripts, given as they are written.
+    /// Loads scripts, given as they are written, into every master.
     pub(crate) fn make_known<'a>(&self, scripts: impl Iterator<Item = &'a str>) {
         for script in scripts {
             let script = self.form().of(script);
@@ -85,7 +86,7 @@ impl Servers {
         }
     }
 
-    /// A network of a client's own, to all of them; what is to go wrong goes wrong on its way to the first.
+    /// Starts a network of a client's own, to all servers; faults apply on the way to the first one.
     pub(crate) fn proxy(&self) -> ChaosProxy {
         let places = |servers: &[RedisServer]| -> Vec<SocketAddr> {
             servers.iter().map(RedisServer::addr).collect()
@@ -94,8 +95,8 @@ impl Servers {
             Self::Alone(server) => ChaosProxy::start(server.addr()),
             Self::Cluster(cluster, form) => {
                 let servers = places(cluster.servers());
-                ChaosProxy::start_before(&servers, |doors| {
-                    in_manner(cluster.url_at("", &doors[..3]), *form)
+                ChaosProxy::start_before(&servers, |proxies| {
+                    in_manner(cluster.url_at("", &proxies[..3]), *form)
                 })
             }
             Self::Watched(topology) => {
@@ -107,7 +108,7 @@ impl Servers {
                     .chain(&servers[1..])
                     .copied()
                     .collect();
-                ChaosProxy::start_before(&all, |doors| topology.url_at("", &doors[1..=count]))
+                ChaosProxy::start_before(&all, |proxies| topology.url_at("", &proxies[1..=count]))
             }
         }
     }
@@ -116,7 +117,7 @@ impl Servers {
 impl Deref for Servers {
     type Target = RedisServer;
 
-    /// The first of them.
+    /// Returns the first master.
     fn deref(&self) -> &RedisServer {
         &self.masters()[0]
     }
@@ -126,10 +127,10 @@ fn in_manner(url: String, form: Form) -> String {
     match form {
         Form::Both => format!("{url}?pubsub=both"),
         Form::Plain => format!("{url}?pubsub=plain"),
-        // Where servers can.
+        // The default, for servers that support sharded channels.
         Form::Sharded => url,
     }
 }
 
-/// Names the arrangement, as `scripts/topologies` does.
+/// Names the variable for the arrangement; `scripts/topologies` uses it, too.
 pub(crate) const TOPOLOGY: &str = "DISTLOCK_TOPOLOGY";

@@ -15,12 +15,12 @@ pub(crate) type Stream = TcpStream;
 /// Connects to a server.
 pub(crate) async fn connect(addr: SocketAddr) -> io::Result<Stream> {
     let stream = TcpStream::connect(addr).await?;
-    // Small frames must not wait for each other. It fails only for a socket that has already closed.
+    // A small frame must not wait for another. The call fails only for a socket that has already closed.
     let _ = stream.set_nodelay(true);
     Ok(stream)
 }
 
-/// A free port, which is not served yet.
+/// A free port that is bound but not served yet.
 pub(crate) struct Port(TcpListener);
 
 impl Port {
@@ -73,7 +73,7 @@ impl Drop for Listener {
     }
 }
 
-/// Owns the connections' tasks: they end with it.
+/// Accepts connections and owns their tasks, which end with this future.
 async fn accept<F>(
     listener: TcpListener,
     connection: impl Fn(u64, Stream) -> F,
@@ -88,7 +88,7 @@ async fn accept<F>(
     let mut connections = JoinSet::new();
     for number in 0.. {
         let accepted = tokio::select! {
-            // In this order: a panic is passed on even if the test ends because of it.
+            // Poll in this order: a panic is passed on even if the test ends because of it.
             biased;
             Some(ended) = connections.join_next() => {
                 // A closure in a rule is the test's own code; its panic must reach the test.
@@ -103,11 +103,11 @@ async fn accept<F>(
             accepted = listener.accept() => accepted,
         };
         let Ok((client, _)) = accepted else {
-            // Out of file descriptors, most likely; the next attempt would only spin.
+            // The likely cause is a lack of file descriptors: an attempt without a pause would only spin.
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
-        // As in `connect`.
+        // The reasons are those of `connect`.
         let _ = client.set_nodelay(true);
         connections.spawn(connection(number, client));
     }

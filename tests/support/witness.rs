@@ -1,4 +1,4 @@
-//! What a server executes, seen from beside it.
+//! An observer of the commands that a server executes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -13,9 +13,9 @@ use super::login::Rights;
 use super::transport::connect;
 use super::{RedisServer, eventually};
 
-/// Reads along with the server (`MONITOR`): which script calls it has executed, those that travelled
-/// together each for itself, and what is written, or asked before it, where there are no scripts. The scripts must be known
-/// to it before, and names plain.
+/// Reads the server's commands with `MONITOR`. It records every script call, the calls of a batch one by one, and without
+/// scripts the writes and the reads that precede them. The server must have loaded the scripts before, and names must not
+/// need quoting.
 pub(crate) struct Witness {
     seen: Arc<Mutex<HashMap<String, Vec<Words>>>>,
     reader: AbortHandle,
@@ -64,14 +64,14 @@ impl Witness {
         }
     }
 
-    /// How many calls about this lock were executed that the closure likes.
+    /// Returns how many of the executed calls about this lock satisfy the closure.
     pub(crate) fn count(&self, name: &str, likes: impl Fn(&[String]) -> bool) -> usize {
         let seen = self.seen();
         let calls = seen.get(name).into_iter().flatten();
         calls.filter(|words| likes(words)).count()
     }
 
-    /// Every call about this lock, oldest first; those of scripts without their keys.
+    /// Returns every call about this lock, oldest first; calls of scripts are shown without their keys.
     pub(crate) fn calls(&self, name: &str) -> Vec<String> {
         let seen = self.seen();
         let calls = seen.get(name).into_iter().flatten();
@@ -85,7 +85,7 @@ impl Witness {
         shown.collect()
     }
 
-    /// The owners in the calls of a script about this lock, oldest first.
+    /// Returns the owners in the calls of a script about this lock, oldest first.
     pub(crate) fn owners(&self, name: &str, script: Script) -> Vec<String> {
         let seen = self.seen();
         let calls = seen.get(name).into_iter().flatten();
@@ -112,17 +112,17 @@ impl Drop for Witness {
     }
 }
 
-/// The arguments of a script's call, which follow its keys.
+/// Returns the arguments of a script's call, which follow its keys.
 pub(crate) fn args<W: AsRef<[u8]>>(words: &[W]) -> &[W] {
     let keys = String::from_utf8_lossy(words[LOCK - 1].as_ref());
     let keys: usize = keys.parse().expect("the number of keys");
     &words[LOCK + keys..]
 }
 
-/// Where a script's call has the name of its lock, the first of its keys.
+/// The index of the lock's name in a script's call: it is the first key.
 const LOCK: usize = 3;
 
-/// The lock that a command is about, if it is one to note.
+/// Returns the lock that a command is about, if the command is to be recorded.
 fn lock_of(words: &[String]) -> Option<String> {
     match words {
         [evalsha, _, _, lock, ..] if evalsha == "EVALSHA" => Some(lock.clone()),
@@ -135,10 +135,10 @@ fn lock_of(words: &[String]) -> Option<String> {
     }
 }
 
-/// What asks whether an acquire was undone, undoes one, takes a lock, and renews it.
+/// The commands that check for a tombstone, write one, acquire a lock, and renew it.
 const NOTED: [&str; 5] = ["ZSCORE", "ZADD", "HSET", "SET", "PEXPIRE"];
 
-/// The scripts whose calls may be lost, of whatever kind of lock.
+/// The scripts whose calls may be lost, for every kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Acquire,
@@ -157,21 +157,20 @@ impl Script {
         Self::Undo,
     ];
 
-    /// Has a server know all of them, and what they travel in: a rule counts a call that is answered NOSCRIPT
-    /// as well.
+    /// Loads all of them and their batch scripts into a server: a rule also counts a call that is answered with NOSCRIPT.
     pub(crate) fn make_known(server: &RedisServer) {
         for script in Self::every_text() {
             server.cmd(&["SCRIPT", "LOAD", script]);
         }
     }
 
-    /// All of them, and what they travel in.
+    /// Returns the texts of all of them and of their batch scripts.
     pub(crate) fn every_text() -> impl Iterator<Item = &'static str> {
         let scripts = Self::ALL.into_iter().flat_map(Self::texts);
         scripts.copied().chain(batches())
     }
 
-    /// Whether a call, given by its words, is a run of this script.
+    /// Returns whether a call, given by its words, runs this script.
     pub(crate) fn runs(self, words: &[impl AsRef<[u8]>]) -> bool {
         static HASHES: LazyLock<[Vec<String>; 5]> = LazyLock::new(|| {
             let hashes = |text: &&str| Form::ALL.map(|form| form.hash(text));
@@ -184,8 +183,8 @@ impl Script {
                 .any(|hash| words[1].as_ref() == hash.as_bytes())
     }
 
-    /// Of every kind of lock. What is given back, renewed or undone is a plain lock where it has no script of its own; and
-    /// some are passed to nobody.
+    /// Returns the texts for every kind of lock. A kind without a script of its own is released, renewed or undone by the
+    /// script of the plain lock; some kinds are never passed on.
     const fn texts(self) -> &'static [&'static str] {
         match self {
             Self::Acquire => &[
@@ -229,5 +228,5 @@ impl Script {
     }
 }
 
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for anything on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);

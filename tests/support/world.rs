@@ -20,14 +20,14 @@ use distlock_sim::{Clock, Network, Random, Server};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// How long one seed may take in real time before it counts as hung.
+/// Upper bound for the real time of one seed; a seed that takes longer counts as hung.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Where the server is.
+/// The address of the server.
 pub(crate) const HOST: &str = "redis";
 pub(crate) const PORT: u16 = 6379;
 
-/// The network, the server and the random numbers of a scenario. Clones are the same world.
+/// The network, the server and the random numbers of a scenario. All clones share one world.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) network: Network,
@@ -48,14 +48,14 @@ pub(crate) struct Machine {
     stops: Mutex<Stops>,
 }
 
-/// Why a process is stopped, and the tasks that go on when it does.
+/// The reasons why a process is stopped, and the tasks to wake when it continues.
 #[derive(Debug, Default)]
 struct Stops {
     reasons: u32,
     tasks: Vec<Waker>,
 }
 
-/// A panic on the thread of a scenario, whoever caught it.
+/// A panic on the thread of a scenario, whether it was caught or not.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Panic {
     /// The simulated time since the scenario began.
@@ -64,8 +64,8 @@ pub(crate) struct Panic {
     pub(crate) what: String,
 }
 
-/// Plays a scenario in a world of its own, on a fresh thread: whatever a thread keeps from one seed to the next would make
-/// a seed depend on those before it. A panic of any task fails the scenario, unless it is [expected](expect_panics).
+/// Runs a scenario in a world of its own, on a fresh thread: thread-local state that survives a seed would make the next
+/// seed depend on it. A panic of any task fails the scenario, unless it is [expected](expect_panics).
 pub(crate) fn simulate<F, T>(seed: u64, replay: &str, scenario: F) -> T
 where
     F: AsyncFnOnce(World) -> T + Send + 'static,
@@ -78,8 +78,9 @@ where
     played.unwrap_or_else(|error| panic!("seed {seed}: {error}; replay it with: {replay}"))
 }
 
-/// The same; a panic of the scenario is an error, and so is a run that takes too long. Panics of other tasks are returned: the
-/// library catches those of its own tasks, and nobody may join a task that a scenario has spawned.
+/// Runs a scenario as [`simulate`] does, but returns failures: a panic of the scenario is an error, and so is a run that
+/// takes too long. Panics of other tasks are returned in the list: the library catches those of its own tasks, and a
+/// scenario need not join the tasks that it has spawned.
 pub(crate) fn attempt<F, T>(seed: u64, scenario: F) -> Result<(T, Vec<Panic>), String>
 where
     F: AsyncFnOnce(World) -> T + Send + 'static,
@@ -100,7 +101,7 @@ where
                 scenario(World::new(seed)).await
             })
         }));
-        // The tasks that are left are dropped here, and may panic as well.
+        // The remaining tasks are dropped here, and may panic as well.
         drop(runtime);
         let panics = PanicRecorder::finish();
         // The scenario may have panicked because one of its tasks had.
@@ -109,7 +110,7 @@ where
             Ok(played) => Ok((played, panics)),
             Err(panic) => Err(first.unwrap_or_else(|| panic_message(&*panic).to_owned())),
         };
-        // The receiver may have gone.
+        // The receiver may have been dropped.
         let _ = sender.send(played);
     });
     receiver
@@ -120,7 +121,7 @@ where
         })
 }
 
-/// From now on panics whose message contains this text do not count against the scenario that runs on this thread.
+/// Ignores panics from now on if their message contains this text: they do not fail the scenario that runs on this thread.
 pub(crate) fn expect_panics(text: &'static str) {
     PANICS.with_borrow_mut(|recorder| {
         let recorder = recorder.as_mut().expect("only inside of a scenario");
@@ -128,7 +129,8 @@ pub(crate) fn expect_panics(text: &'static str) {
     });
 }
 
-/// The panics of one scenario. The panic hook, and not those who join tasks, notes them: most panics are caught on their way.
+/// Records the panics of one scenario. It uses the panic hook, not the results of joined tasks: most panics are caught
+/// before a join could see them.
 struct PanicRecorder {
     begun: Instant,
     panics: Vec<Panic>,
@@ -178,7 +180,7 @@ impl PanicRecorder {
             Some(place) => format!("{message} ({}:{})", place.file(), place.line()),
             None => message.to_owned(),
         };
-        // Time is simulated only where the runtime is.
+        // Only inside the runtime is time simulated.
         let at = match Handle::try_current() {
             Ok(_) => self.begun.elapsed(),
             Err(_) => self.panics.last().map_or(Duration::ZERO, |panic| panic.at),
@@ -194,12 +196,12 @@ fn panic_message(payload: &dyn Any) -> &str {
 }
 
 impl World {
-    /// A world whose time begins now, by the clock of the runtime that it is made on.
+    /// Makes a world whose time begins now, by the clock of the current runtime.
     pub(crate) fn new(seed: u64) -> Self {
         Self::with_clock(seed, Clock::new())
     }
 
-    /// A world whose server has a clock of its own.
+    /// Makes a world whose server has a clock of its own.
     pub(crate) fn with_clock(seed: u64, clock: Clock) -> Self {
         let network = Network::new(seed);
         let server = Server::new(clock, seed);
@@ -217,24 +219,24 @@ impl World {
         }
     }
 
-    /// Puts another server into the world.
+    /// Adds another server to the world.
     pub(crate) fn add_server(&self, host: &str, seed: u64, clock: Clock) -> Server {
         let server = Server::new(clock, seed);
         self.network.listen(host, PORT, &server);
         server
     }
 
-    /// The simulated time since the world began.
+    /// Returns the simulated time since the world began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// The machine of that name. It is made when it is first asked for, with a clock that is right.
+    /// Returns the machine of that name. The first call for a name makes the machine, with a clock that is right.
     pub(crate) fn machine(&self, name: &str) -> Arc<Machine> {
         self.machine_with_drift(name, 0)
     }
 
-    /// The same; a machine that is made now has a clock that gains so many microseconds in a second.
+    /// Returns the machine of that name. If this call makes it, its clock gains this many microseconds in a second.
     pub(crate) fn machine_with_drift(&self, name: &str, drift_ppm: i64) -> Arc<Machine> {
         let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         let machine = machines.entry(name.to_owned()).or_insert_with(|| {
@@ -249,29 +251,29 @@ impl World {
         machine.clone()
     }
 
-    /// A client on a machine of that name.
+    /// Returns a builder for a client on the machine of that name.
     pub(crate) fn client(&self, name: &str) -> ClientBuilder {
         self.client_of(&format!("redis://{HOST}:{PORT}/"), name)
     }
 
-    /// The same with an address of its own choice.
+    /// Returns a builder for a client that connects to this address.
     pub(crate) fn client_of(&self, url: &str, name: &str) -> ClientBuilder {
         Client::builder(url).simulated(self.machine(name))
     }
 
-    /// A random number below the limit.
+    /// Returns a random number below the limit.
     pub(crate) fn below(&self, limit: u64) -> u64 {
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         random.below(limit)
     }
 
-    /// Up to that long.
+    /// Returns a random duration below `longest`.
     pub(crate) fn up_to(&self, longest: Duration) -> Duration {
         let longest = longest.as_millis().try_into().expect("it is short");
         Duration::from_millis(self.below(longest))
     }
 
-    /// Whether something happens that happens so many times out of a hundred.
+    /// Returns true in this many of a hundred cases.
     pub(crate) fn percent(&self, times: u64) -> bool {
         self.below(100) < times
     }
@@ -287,7 +289,7 @@ impl Host for Machine {
         })
     }
 
-    /// A day after the machine started, at first.
+    /// Returns the machine's clock, which shows one day when the machine starts.
     fn now(&self) -> Duration {
         let elapsed = self.started.elapsed();
         let drift = i128::try_from(elapsed.as_nanos()).unwrap_or(0) * i128::from(self.drift_ppm);
@@ -298,7 +300,7 @@ impl Host for Machine {
 }
 
 impl Machine {
-    /// Makes a future a task of the machine's process, which does nothing while the process is stopped.
+    /// Makes a future a task of the machine's process; the task makes no progress while the process is stopped.
     pub(crate) fn task<F: Future>(self: &Arc<Self>, future: F) -> Task<F> {
         Task::new(self.clone(), future)
     }
@@ -319,7 +321,7 @@ impl Machine {
         self.leave_stopped(0);
     }
 
-    /// The process goes on once no reason is left.
+    /// Sets the number of reasons for the stop; the process continues once none is left.
     fn leave_stopped(&self, reasons: u32) {
         let mut stops = self.stops();
         stops.reasons = reasons;

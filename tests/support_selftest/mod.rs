@@ -1,5 +1,5 @@
-//! Shows that the faults of the proxy happen: a proxy that injects nothing would make every test built on it pass. And that a
-//! test program that is killed leaves no server and no folder.
+//! Shows that the faults of the proxy happen: a proxy that injects nothing would make every test built on it pass. And that a test program
+//! that is killed leaves no server and no folder.
 
 #![cfg(feature = "redis")]
 #![expect(
@@ -19,7 +19,7 @@ use crate::support::{
     ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, patient_connection,
 };
 
-/// A server behind a proxy that does this to the first `INCR`.
+/// Starts a server behind a proxy that applies this fault to the first `INCR`.
 fn proxied(fault: Fault) -> (RedisServer, ChaosProxy) {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
@@ -61,7 +61,7 @@ async fn a_duplicated_request_is_executed_twice_and_answered_once() {
     let (server, proxy) = proxied(Fault::DuplicateRequest);
     let mut first = patient_connection(&proxy.url()).await;
     let mut second = first.clone();
-    // Were the second copy's reply forwarded, it would be taken for the other request's.
+    // If the second copy's reply were forwarded, it would be taken for the other request's.
     let (first, second) = tokio::join!(incr(&mut first), incr(&mut second));
     assert_eq!((first.unwrap(), second.unwrap()), (1, 3));
     until_counted(&server, 3).await;
@@ -117,7 +117,7 @@ async fn a_partition_stalls_a_connection_until_it_heals() {
     assert_eq!(stalled.await.unwrap().unwrap(), 1);
 }
 
-/// `scripts/matrix` reads it from here, so that what it prints is what the tests have.
+/// `scripts/matrix` reads the line from here, so that it prints the server that the tests have.
 #[test]
 #[expect(clippy::print_stdout, reason = "somebody reads it")]
 fn a_server_says_which_it_is() {
@@ -128,12 +128,12 @@ fn a_server_says_which_it_is() {
     println!("server: {product}");
 }
 
-/// Runs itself as the test that is killed.
+/// The test runs itself as the test that is killed.
 #[tokio::test]
 async fn a_test_that_is_killed_leaves_no_server_and_no_folder() {
     if let Some(note) = env::var_os(NOTE) {
         let server = RedisServer::start();
-        // Renamed into place, so that it is never read half written.
+        // The file is renamed into place, so that it is never read half written.
         let note = PathBuf::from(note);
         let draft = note.with_extension("draft");
         fs::write(&draft, server.socket_path().display().to_string()).unwrap();
@@ -176,6 +176,6 @@ async fn a_test_that_is_killed_leaves_no_server_and_no_folder() {
     .await;
 }
 
-/// How long to look at something that must not happen.
+/// The time for which a test watches for something that must not happen.
 const HASTE: Duration = Duration::from_millis(150);
 const NOTE: &str = "DISTLOCK_SELFTEST_NOTE";

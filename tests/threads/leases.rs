@@ -34,7 +34,7 @@ fn block_until_renewed(held: &Held) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_kept_while_every_worker_of_the_runtime_is_blocked() {
     let guard = hold(&SHARED, "workers", Lease::KeepAlive(LEASE)).await;
-    // Both workers meet at the barrier, so neither can be free to run anything else.
+    // Both workers meet at the barrier, so neither is free to run anything else.
     let met = Arc::new(Barrier::new(2));
     let blocked = [(); 2].map(|()| {
         let (met, held) = (met.clone(), guard.held());
@@ -81,7 +81,7 @@ async fn valid_until_is_the_same_moment_however_often_it_is_read_also_afterwards
     assert_eq!(guard.valid_until(), first);
 }
 
-/// The simulated server says `BUSY` when it is told to; a real one, while a script runs.
+/// The simulated server replies `BUSY` when it is told to; a real one, while a script runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_busy_with_a_script_does_not_end_a_hold() {
     let server = Arc::new(RedisServer::start_with(&["--lua-time-limit", "20"]));

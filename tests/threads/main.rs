@@ -1,4 +1,4 @@
-//! What a simulated world cannot show: blocked runtimes, several threads, two clocks, and a real server under a long script.
+//! The cases that a simulated world cannot show: blocked runtimes, several threads, two clocks, and a real server under a long script.
 //!
 //! These tests wait for events, however long a busy machine takes for them.
 

@@ -1,5 +1,5 @@
-//! A connection lives on the runtime it was made on. Where that stands still, or has gone, callers of another
-//! runtime are not lost with it.
+//! A connection lives on the runtime on which it was made. If that runtime stands still, or has been shut down, callers of another runtime
+//! still complete.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -14,7 +14,7 @@ use super::support::{RedisServer, wait_until};
 #[test]
 fn callers_get_away_from_a_runtime_that_stands_still() {
     let (_server, home, client) = at_home();
-    // Nobody drives `home` any more, and calls are under way there.
+    // `home` is not driven any more, and calls are in flight there.
     let away = runtime();
     away.block_on(all_get_it(|number| begun(&client, number)));
     drop(home);
@@ -24,7 +24,7 @@ fn callers_get_away_from_a_runtime_that_stands_still() {
 fn callers_get_away_from_a_runtime_that_stood_still_with_a_call_under_way() {
     let (_server, home, client) = at_home();
     home.block_on(async {
-        // Sent in company, and left there.
+        // These calls are sent in a batch, and left there.
         let mut calls: Vec<_> = (10..13).map(|number| begun(&client, number)).collect();
         for call in &mut calls {
             assert!(begin(call.as_mut()), "it is answered at once");
@@ -41,7 +41,7 @@ fn callers_get_away_from_a_runtime_that_stood_still_with_a_call_under_way() {
 fn callers_get_away_from_a_runtime_that_has_gone() {
     let (_server, home, client) = at_home();
     let away = runtime();
-    // Somebody's call is under way, alone, and nobody asks for its answer.
+    // One call is in flight, alone, and its reply is not awaited.
     let mut parked = begun(&client, 99);
     assert!(
         away.block_on(async { begin(parked.as_mut()) }),
@@ -58,7 +58,7 @@ fn callers_get_away_from_a_runtime_that_stands_still_while_it_connects() {
     server.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
     let mut parked = begun(&client, 99);
     home.block_on(async {
-        // It hears of the cut, and begins to connect again.
+        // The runtime notices the cut, and begins to connect again.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(begin(parked.as_mut()), "there is a connection");
     });
@@ -88,7 +88,7 @@ fn callers_with_little_patience_get_away_too() {
 fn those_who_wait_for_a_call_of_a_runtime_that_goes_hear_of_it() {
     let (server, home, client) = at_home_with(PATIENCE);
     server.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-    // More than are under way at once: the last wait until one of the first is answered.
+    // There are more calls than may be in flight at once: the last wait until one of the first has its reply.
     let mut calls: Vec<_> = (0..CROWD).map(|number| begun(&client, number)).collect();
     home.block_on(one_by_one(&mut calls));
     drop(home);
@@ -97,7 +97,7 @@ fn those_who_wait_for_a_call_of_a_runtime_that_goes_hear_of_it() {
     away.block_on(async {
         for call in calls {
             let answer = call.await;
-            // Not that time was up: nobody would have seen to them.
+            // The result must not be a timeout: that would mean that the calls were left unhandled.
             let told = matches!(answer, Ok(Some(_)) | Err(Error::Unavailable { .. }));
             assert!(told, "{answer:?}");
         }
@@ -105,14 +105,14 @@ fn those_who_wait_for_a_call_of_a_runtime_that_goes_hear_of_it() {
     });
 }
 
-/// More callers than calls may be under way, by far.
+/// Far more callers than calls that may be in flight.
 const CROWD: usize = 40;
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for any wait on a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(400);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The first poll sends the request of a call, or puts it where it waits. Says whether it waits.
+/// Polls a call for the first time, which sends its request or queues it. Returns whether it waits.
 fn begin(call: Pin<&mut (impl Future + ?Sized)>) -> bool {
     call.poll(&mut Context::from_waker(Waker::noop()))
         .is_pending()
@@ -128,7 +128,7 @@ async fn one_by_one(calls: &mut [Begun]) {
     }
 }
 
-/// Callers who come together, again and again, all get their locks before long.
+/// Checks that callers that come together, again and again, are all granted their locks before long.
 async fn all_get_it(begun: impl Fn(usize) -> Begun) {
     let started = Instant::now();
     loop {
@@ -151,12 +151,12 @@ fn begun(client: &Client, number: usize) -> Begun {
     Box::pin(async { acquiring.await.map(Some) })
 }
 
-/// A server, and a client whose connection lives on this runtime.
+/// Starts a server, and a client whose connection lives on this runtime.
 fn at_home() -> (RedisServer, Runtime, Client) {
     at_home_with(COMMAND_TIMEOUT)
 }
 
-/// The same where a call may take so long.
+/// Does the same with this command timeout.
 fn at_home_with(command_timeout: Duration) -> (RedisServer, Runtime, Client) {
     let (server, home) = (RedisServer::start(), runtime());
     let url = server.url();
@@ -165,7 +165,7 @@ fn at_home_with(command_timeout: Duration) -> (RedisServer, Runtime, Client) {
         builder.connect_timeout(CONNECT_TIMEOUT).connect()
     };
     let mut client = None;
-    // On a busy machine the server may not answer in time.
+    // On a busy machine the server may not reply in time.
     wait_until("it is connected", || {
         client = home.block_on(connect()).ok();
         client.is_some()

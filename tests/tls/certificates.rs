@@ -1,4 +1,4 @@
-//! Certificates made on the spot: an authority's, and what it signs.
+//! Certificates made during the test: an authority's, and those that it signs.
 
 #![allow(
     dead_code,
@@ -13,7 +13,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 /// The names of the machine that the tests run on.
 pub(crate) const HERE: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Somebody who signs.
+/// A certificate authority.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,
@@ -25,7 +25,7 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-/// Where one is.
+/// The paths of a certificate and its key.
 pub(crate) struct Files {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
@@ -41,12 +41,12 @@ impl Authority {
         Self { issuer, pem }
     }
 
-    /// For a server of these names, or for a client.
+    /// Signs a certificate for a server of these names, or for a client.
     pub(crate) fn sign(&self, names: &[&str]) -> Pair {
         self.sign_with(names, |_| {})
     }
 
-    /// One whose time was over long ago.
+    /// Signs a certificate that expired long ago.
     pub(crate) fn sign_expired(&self, names: &[&str]) -> Pair {
         self.sign_with(names, |params| {
             params.not_before = date_time_ymd(2001, 1, 1);
@@ -54,7 +54,7 @@ impl Authority {
         })
     }
 
-    /// One whose time is far away.
+    /// Signs a certificate that is not valid for a long time yet.
     pub(crate) fn sign_too_early(&self, names: &[&str]) -> Pair {
         self.sign_with(names, |params| {
             params.not_before = date_time_ymd(2100, 1, 1);
@@ -75,7 +75,7 @@ impl Authority {
 }
 
 impl Pair {
-    /// One that nobody has signed but itself.
+    /// Makes a self-signed certificate.
     pub(crate) fn self_signed(names: &[&str], is_authority: bool) -> Self {
         let key = new_key();
         let mut params = params("itself", names);

@@ -1,4 +1,4 @@
-//! Whose ciphers are used: the application's if it has chosen, and nobody is made to choose.
+//! The choice of the cryptography provider: the application's if it has chosen one, and no application is made to choose.
 
 use std::env;
 use std::process::Command;
@@ -9,7 +9,7 @@ use rustls::crypto::{CryptoProvider, ring};
 
 use crate::tls::stage::{Stage, problem, use_it};
 
-/// The address that the application below connects to.
+/// The environment variable with the url that the application below connects to.
 const URL: &str = "DISTLOCK_TEST_TLS_URL";
 
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn an_application_s_own_ciphers_are_used() {
         "TLSv1.3",
     ]);
     stage.client().await;
-    // Chosen for a whole process: this one is not to be spoilt for the others.
+    // The choice holds for a whole process: it must not affect the other tests of this one.
     let program = env::current_exe().unwrap();
     let ran = Command::new(program)
         .args([
@@ -47,7 +47,7 @@ async fn an_application_s_own_ciphers_are_used() {
     assert!(ran.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// It has chosen one that this server does not have.
+/// Runs an application that has chosen a provider without the ciphers of this server.
 async fn an_application(url: &str) {
     let only = CryptoProvider {
         cipher_suites: vec![ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256],

@@ -1,4 +1,4 @@
-//! What can be read by whoever is on the way.
+//! The bytes that an eavesdropper on the network can read.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::support::RedisServer;
 use crate::tls::certificates::Authority;
 use crate::tls::stage::{Stage, connect};
 
-/// Somebody who answers whatever is said with this, and keeps what was said.
+/// Starts a server that sends this reply to anything, and records what it receives.
 fn recorder(answer: &'static [u8]) -> (u16, thread::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -22,14 +22,14 @@ fn recorder(answer: &'static [u8]) -> (u16, thread::JoinHandle<Vec<u8>>) {
         let first = socket.read(&mut heard).unwrap();
         heard.truncate(first);
         let _ = socket.write_all(answer);
-        // Whatever else is said.
+        // The rest of the input.
         let _ = socket.read_to_end(&mut heard);
         heard
     });
     (port, heard)
 }
 
-/// Somebody on the way to a server, who writes down what is said in either direction.
+/// Starts a proxy before a server, which records the bytes of both directions.
 fn eavesdropper(server: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let place = listener.local_addr().unwrap();
@@ -62,7 +62,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, notes: &Mutex<Vec<u8>>) {
 
 #[tokio::test]
 async fn nothing_is_said_in_the_clear() {
-    // One that would rather not, one that asks for the password, and one that says nothing.
+    // A server that refuses TLS, one that requires the password, and one that sends nothing.
     let answers: [&[u8]; 3] = [
         b"-ERR TLS is not spoken here\r\n",
         b"-NOAUTH HELLO must be called with the client already authenticated\r\n",
@@ -85,7 +85,7 @@ async fn nothing_is_said_in_the_clear() {
     }
 }
 
-/// What an eavesdropper hears of a lock that is taken and given back.
+/// Returns the bytes that an eavesdropper records while a lock is acquired and released.
 async fn overheard(server: &RedisServer, url: impl Fn(SocketAddr) -> String) -> Vec<u8> {
     let user = ["ACL", "SETUSER", "app", "on", ">hush", "~*", "&*", "+@all"];
     server.cmd(&user);
@@ -113,7 +113,7 @@ async fn neither_names_nor_passwords_are_seen_on_the_way() {
     for secret in ["hush", "a-name", "HELLO", "EVALSHA", "redisson"] {
         assert!(!has(&heard, secret), "{secret} was seen");
     }
-    // Who listens would have seen them.
+    // Without TLS an eavesdropper would have seen them.
     let open = RedisServer::start();
     let heard = overheard(&open, |place| format!("redis://app:hush@{place}/")).await;
     for secret in ["hush", "a-name", "HELLO"] {

@@ -1,4 +1,4 @@
-//! A cluster whose servers speak TLS, to us and to each other.
+//! A cluster whose servers speak TLS, to clients and to each other.
 
 use distlock::{Client, Error};
 
@@ -35,7 +35,7 @@ async fn all_servers_of_a_cluster_are_spoken_to_in_secret() {
             let guard = client.lock(name).acquire().await.expect("it is free");
             guard.release().await.expect("it is ours");
         }
-        // Who does not ask for it gets nothing, rather than a connection that anybody can read.
+        // A client that does not request TLS gets no connection, rather than one that anyone can read.
         let open = url.split('?').next().expect("it has one");
         let refused = Client::connect(open).await.expect_err("it speaks TLS");
         assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");

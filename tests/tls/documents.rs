@@ -1,4 +1,4 @@
-//! The lines to copy in `docs/connecting.md`: each is understood, and leads where it says.
+//! The urls to copy in `docs/connecting.md`: each is accepted, and leads where the page says.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const USER: [&str; 8] = [
     "ACL", "SETUSER", "app", "on", ">s3cr/et", "~*", "&*", "+@all",
 ];
 
-/// What stands alone in a block and is an address of one of these schemes.
+/// Returns the lines that stand alone in a code block and are urls of one of these schemes.
 pub(crate) fn lines(schemes: &[&str]) -> Vec<&'static str> {
     let blocks = PAGE.split("```text\n").skip(1);
     let blocks = blocks.filter_map(|block| block.split("```").next());
@@ -25,7 +25,7 @@ pub(crate) fn lines(schemes: &[&str]) -> Vec<&'static str> {
 #[test]
 fn every_line_is_of_a_scheme_that_is_tried() {
     let all = lines(&[""]);
-    // Those with sentinels in `watched.rs`, and in `tests/sentinel`; those of clusters in `clusters.rs`; users in
+    // Urls with sentinels are tested in `watched.rs`, and in `tests/sentinel`; those of clusters in `clusters.rs`; users in
     // `tests/bad_input` and, at sentinels, in `tests/sentinel`.
     let tried = lines(&[
         "redis://",
@@ -43,7 +43,7 @@ fn every_line_is_of_a_scheme_that_is_tried() {
 #[tokio::test]
 async fn the_lines_for_a_server_that_is_not_encrypted_work() {
     for line in lines(&["redis://", "redis+unix:"]) {
-        // The password alone is the default user's.
+        // A url with a password alone is for the default user.
         let password = line.contains("://:");
         let server = match password {
             true => RedisServer::start_with(&["--requirepass", "s3cr/et"]),
@@ -88,7 +88,8 @@ async fn the_lines_for_a_server_that_is_encrypted_work() {
             use_it(&connect(&url).await).await;
             continue;
         }
-        // Whom this machine trusts is not ours to say; that it is asked, is. (The command's tests have one that trusts.)
+        // The test cannot know which authorities this machine trusts, only that they are used. (The command's tests include a machine that
+        // trusts the authority.)
         match Client::connect(&url).await.unwrap_err() {
             error @ Error::Tls { .. } => {
                 assert_eq!(problem(&error), TlsProblem::UnknownAuthority);

@@ -1,6 +1,6 @@
-//! Connections that nobody else can read: what works over them, and what is told when there is none.
+//! Encrypted connections: the features that work over them, and the errors when there is none.
 //!
-//! Servers are real, and certificates are made on the spot.
+//! Servers are real, and certificates are made during the test.
 
 #![cfg(all(feature = "tls", feature = "sqlite", feature = "blocking"))]
 #![expect(clippy::disallowed_methods, reason = "tests keep their own time")]

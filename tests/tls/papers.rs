@@ -1,4 +1,4 @@
-//! Certificates and keys that are no use.
+//! Certificates and keys that cannot be used.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use distlock::{Client, Error};
 use crate::tls::certificates::{Authority, Pair};
 use crate::tls::stage::{refused, text};
 
-/// Nobody is there: what is wrong is seen before anybody is spoken to.
+/// No server is there: the error is found before any connection is made.
 const NOBODY: &str = "rediss://app:hush@localhost:1/";
 
-/// An authority's file, and a client's certificate and key.
+/// Writes an authority's file, and a client's certificate and key.
 fn prepared(folder: &Path) -> (String, String, String) {
     let authority = Authority::new("the authority");
     let ca = folder.join("ca.pem");
@@ -20,7 +20,7 @@ fn prepared(folder: &Path) -> (String, String, String) {
     (text(&ca), text(&files.certificate), text(&files.key))
 }
 
-/// The reason, which names the file.
+/// Returns the reason of the error, which names the file.
 async fn reason(parameters: &str, file: &Path) -> String {
     let error = refused(&format!("{NOBODY}?{parameters}")).await;
     assert!(!error.is_transient(), "{error}");
@@ -192,7 +192,7 @@ async fn nothing_is_given_twice() {
     }
 }
 
-/// As `openssl x509 -req` makes them if it is told nothing; nobody else does any more.
+/// `openssl x509 -req` makes such certificates by default; other tools no longer do.
 const VERSION_1: &str = "\
 -----BEGIN CERTIFICATE-----\n\
 MIIBFzCBvwIUB35IacMHMOADnAP2Tr0VaaENbMEwCgYIKoZIzj0EAwIwDjEMMAoG\n\

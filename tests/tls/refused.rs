@@ -1,4 +1,4 @@
-//! Whom we do not trust, and who does not trust us.
+//! Servers that the client does not trust, and servers that do not trust the client.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::tls::stage::{Stage, problem, refused, text, told};
 
 const NO_CLIENTS: [&str; 2] = ["--tls-auth-clients", "no"];
 
-/// What is told of a server that shows this certificate.
+/// Returns the error for a server that shows this certificate.
 async fn refused_with(pair: impl FnOnce(&Authority) -> Pair) -> (TlsProblem, String) {
     let stage = Stage::showing(pair, &NO_CLIENTS);
     let error = refused(&stage.url("app:hush@")).await;
@@ -75,7 +75,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
 #[tokio::test]
 async fn an_authority_of_the_same_name_is_not_the_same() {
     let (problem, _) = refused_with(|_| Authority::new("the authority").sign(&HERE)).await;
-    // Its signature does not fit, or it is not found at all.
+    // Its signature does not fit, or the issuer is not found at all.
     let fits = matches!(
         problem,
         TlsProblem::BadCertificate | TlsProblem::UnknownAuthority
@@ -108,7 +108,7 @@ async fn whom_the_system_does_not_trust_is_refused() {
     let url = format!("rediss://localhost:{}/", stage.server.port());
     match refused(&url).await {
         error @ Error::Tls { .. } => assert_eq!(problem(&error), TlsProblem::UnknownAuthority),
-        // A machine without any.
+        // The machine has no authorities.
         Error::InvalidUrl { reason, .. } => assert!(reason.contains("trusts nobody"), "{reason}"),
         other => panic!("{other:?}"),
     }
@@ -159,7 +159,7 @@ async fn a_port_that_does_not_speak_tls_is_not_spoken_to_in_the_clear() {
     let url = format!("rediss://app:hush@localhost:{}/", server.port());
     let authority = Authority::new("the authority");
     let limit = Duration::from_secs(2);
-    // Whether it says anything depends on what our greeting looks like to it.
+    // Whether the server sends anything depends on how it interprets the client's TLS greeting.
     for _ in 0..5 {
         let builder = Client::builder(&url).tls_ca(&authority.pem);
         let error = builder.connect_timeout(limit).connect().await.unwrap_err();
@@ -202,7 +202,7 @@ async fn who_waits_is_told_when_the_certificate_runs_out() {
     })
     .await;
     stage.show(&stage.authority.sign_expired(&HERE));
-    // Connections that are there stay good: it has shown who it is.
+    // Existing connections stay good: the server's identity was verified.
     let other = ours.lock("another").try_acquire().await.unwrap();
     assert!(other.is_some());
     stage.hang_up();
@@ -231,7 +231,7 @@ async fn what_was_dropped_while_the_certificate_was_bad_is_given_back_when_it_is
     stage.hang_up();
     assert_eq!(problem(&told(&client).await), TlsProblem::Expired);
     drop(guard);
-    // It is tried, and fails, as another call does.
+    // The release is attempted, and fails, as another call does.
     assert_eq!(problem(&told(&client).await), TlsProblem::Expired);
     let held = || stage.server.keys().contains(&"stock".to_owned());
     assert!(held());

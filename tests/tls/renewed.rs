@@ -14,7 +14,7 @@ async fn a_client_certificate_that_is_renewed_in_its_file_is_used_for_the_next_c
     let files = stage.client_files("client");
     let (cert, key) = (text(&files.certificate), text(&files.key));
     let client = connect(&format!("{}&cert={cert}&key={key}", stage.url(""))).await;
-    // The server trusts another authority from now on, and has hung up.
+    // The server trusts another authority from now on, and has closed its connections.
     let another = Authority::new("another");
     let trusted = stage.folder.path().join("another.pem");
     fs::write(&trusted, &another.pem).unwrap();

@@ -1,4 +1,4 @@
-//! A server that speaks TLS, and who may talk to it.
+//! A server that speaks TLS, and the clients that may connect to it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::{PATIENCE, RedisServer, eventually};
 use crate::tls::certificates::{Authority, Files, HERE, Pair};
 
-/// A server with a certificate, the authority that both sides trust, and a folder for what is in files.
+/// A server with a certificate, the authority that both sides trust, and a folder for files.
 pub(crate) struct Stage {
     pub(crate) server: RedisServer,
     pub(crate) authority: Authority,
@@ -18,12 +18,12 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A server that asks nobody who they are.
+    /// Starts a server that requires no client certificate.
     pub(crate) fn new() -> Self {
         Self::with(&["--tls-auth-clients", "no"])
     }
 
-    /// One that lets in who has a certificate of the authority's.
+    /// Starts a server that requires a client certificate of the authority.
     pub(crate) fn asking() -> Self {
         Self::with(&["--tls-auth-clients", "yes"])
     }
@@ -32,7 +32,7 @@ impl Stage {
         Self::showing(|authority| authority.sign(&HERE), args)
     }
 
-    /// One that shows this certificate.
+    /// Starts a server that shows this certificate.
     pub(crate) fn showing(pair: impl FnOnce(&Authority) -> Pair, args: &[&str]) -> Self {
         let folder = TempDir::with_prefix("distlock-tls-").expect("there is room");
         let authority = Authority::new("the authority");
@@ -52,7 +52,7 @@ impl Stage {
         }
     }
 
-    /// From now on the server shows this to whoever connects.
+    /// Changes the certificate that the server shows to new connections.
     pub(crate) fn show(&self, pair: &Pair) {
         let files = pair.write(self.folder.path(), "another");
         let (certificate, key) = (text(&files.certificate), text(&files.key));
@@ -66,12 +66,12 @@ impl Stage {
         ]);
     }
 
-    /// A certificate for a client, in files.
+    /// Makes a certificate for a client, in files.
     pub(crate) fn client_files(&self, name: &str) -> Files {
         self.authority.sign(&[]).write(self.folder.path(), name)
     }
 
-    /// The address, with these in front of the host and the authority's file behind it.
+    /// Returns the url, with these credentials in front of the host and the authority's file after it.
     pub(crate) fn url(&self, who: &str) -> String {
         self.url_at(&format!("{who}localhost"))
     }
@@ -85,7 +85,7 @@ impl Stage {
         connect(&self.url("")).await
     }
 
-    /// Ends every connection but the fixture's own, which comes and goes.
+    /// Ends every connection but the fixture's own, which is made for each call.
     pub(crate) fn hang_up(&self) {
         self.server.kill_pubsub_clients();
         self.server.kill_normal_clients();
@@ -97,7 +97,7 @@ pub(crate) async fn connect(url: &str) -> Client {
     connected.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-/// What is wrong with the connection, after looking at how it is told.
+/// Returns the problem with the connection, after a check of the error's wording.
 pub(crate) fn problem(error: &Error) -> TlsProblem {
     let Error::Tls {
         problem, detail, ..
@@ -111,13 +111,13 @@ pub(crate) fn problem(error: &Error) -> TlsProblem {
     *problem
 }
 
-/// Takes a lock and gives it back.
+/// Acquires a lock and releases it.
 pub(crate) async fn use_it(client: &Client) {
     let guard = client.lock("use").acquire().await.expect("it works");
     guard.release().await.expect("it works");
 }
 
-/// What a client that has lost its connections is told when it makes others.
+/// Returns the error of a client that has lost its connections when it makes others.
 pub(crate) async fn told(client: &Client) -> Error {
     let mut told = None;
     eventually(PATIENCE, "it makes another connection", async || {
@@ -129,7 +129,7 @@ pub(crate) async fn told(client: &Client) -> Error {
     told.expect("there was one")
 }
 
-/// Why this address cannot be connected to; nothing of what is secret in it is told.
+/// Returns the error of connecting to this url, and checks that it contains no secret.
 pub(crate) async fn refused(url: &str) -> Error {
     let connected = Client::builder(url).connect_timeout(LONG).connect().await;
     let Err(error) = connected else {
@@ -141,10 +141,10 @@ pub(crate) async fn refused(url: &str) -> Error {
     error
 }
 
-/// As [`text`], for an address.
+/// Returns the path as [`text`], for a url.
 pub(crate) fn text(path: &std::path::Path) -> String {
     path.display().to_string()
 }
 
-/// For connecting on a machine that is busy with something else.
+/// Upper bound for connecting on a busy machine.
 const LONG: Duration = Duration::from_secs(120);

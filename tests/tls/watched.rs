@@ -46,7 +46,7 @@ async fn sentinels_and_their_master_are_spoken_to_in_secret() {
             .replace("/etc/redis/ca.pem", &ca);
         let client = connect(&url).await;
         use_it(&client).await;
-        // Who does not ask for it gets nothing, rather than a connection that anybody can read.
+        // A client that does not request TLS gets no connection, rather than one that anyone can read.
         let open = url.split('?').next().expect("it has one");
         let refused = Client::connect(open).await.expect_err("it speaks TLS");
         assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
@@ -55,7 +55,7 @@ async fn sentinels_and_their_master_are_spoken_to_in_secret() {
             .await
             .expect_err("it says nothing");
         assert!(matches!(refused, Error::InvalidUrl { .. }), "{refused:?}");
-        // Nor is it enough that somebody has a certificate.
+        // Nor is a certificate of any other authority enough.
         let stranger = Authority::new("a stranger");
         let path = stage.folder.path().join("stranger.pem");
         std::fs::write(&path, &stranger.pem).expect("the folder is ours");

@@ -1,4 +1,4 @@
-//! Everything that works in the clear works here.
+//! Everything that works without TLS also works with it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{PATIENCE, eventually};
 use crate::tls::certificates::{Authority, HERE, Pair};
 use crate::tls::stage::{Stage, connect, text, use_it};
 
-/// A machine may stand still for a second or two.
+/// Long enough for a machine that stands still for a second or two.
 const SHORT: Duration = Duration::from_secs(6);
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn who_waits_is_told_of_a_release() {
         !stage.server.pubsub_channels().is_empty()
     })
     .await;
-    // Only who was told asks again: nothing else was asked for meanwhile, nor will be for seconds.
+    // Only a notified waiter sends a request: there was no other reason meanwhile, nor will there be for seconds.
     guard.release().await.unwrap();
     let got = timeout(PATIENCE, waiter).await.unwrap().unwrap().unwrap();
     assert!(got.is_held());
@@ -76,7 +76,7 @@ async fn a_server_that_restarts_is_connected_to_again() {
         matches!(client.lock("after").try_acquire().await, Ok(Some(_)))
     })
     .await;
-    // Listening, too.
+    // Subscriptions work, too.
     let other = stage.client().await;
     let guard = other.lock("stock").acquire().await.unwrap();
     let waiter = tokio::spawn(async move { client.lock("stock").acquire().await });
@@ -109,7 +109,7 @@ async fn a_user_with_a_password_is_let_in_and_others_are_not() {
     let user = ["ACL", "SETUSER", "app", "on", ">hu/sh", "~*", "&*", "+@all"];
     stage.server.cmd(&user);
     stage.server.cmd(&["ACL", "SETUSER", "default", "off"]);
-    // The fixture is nobody in particular, and is not let in any more.
+    // The fixture connects as the default user, which is not allowed any more.
     let client = connect(&stage.url("app:hu%2Fsh@")).await;
     use_it(&client).await;
     for who in ["", "app:wrong@", "app@"] {
@@ -160,7 +160,7 @@ async fn a_certificate_that_nobody_asks_for_does_no_harm() {
         let files = stage.client_files("client");
         let (cert, key) = (text(&files.certificate), text(&files.key));
         connect(&format!("{}&cert={cert}&key={key}", stage.url(""))).await;
-        // And where it may be there, it need not.
+        // And if a client certificate is optional, it may be missing.
         use_it(&stage.client().await).await;
     }
 }

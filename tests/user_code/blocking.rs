@@ -13,11 +13,11 @@ use tracing::{Dispatch, dispatcher};
 use super::subscribers::Bad;
 use super::{Manner, Misbehaviour, PATIENCE, Store};
 
-/// What the process with such a subscriber for all its threads is told.
+/// The environment variable with the url, for the process that has such a subscriber for all its threads.
 const URL: &str = "DISTLOCK_TEST_URL";
 const BLOCKS: &str = "DISTLOCK_TEST_BLOCKS";
 
-/// Connects and calls on a thread of its own, which a test does not wait for in vain.
+/// Connects and calls on a thread of its own, for which the test waits with a limit.
 fn carries_out_its_calls(store: Store, bad: &Misbehaviour, subscriber: Option<Dispatch>) {
     let (done, is_done) = channel();
     thread::spawn(move || {
@@ -34,7 +34,7 @@ fn carries_out_its_calls(store: Store, bad: &Misbehaviour, subscriber: Option<Di
         let waiting = client
             .lock(&*name)
             .acquire_timeout(Duration::from_millis(100));
-        // The store may take longer to answer.
+        // The store may take longer to reply.
         let refused = matches!(waiting, Ok(None) | Err(Error::Timeout { .. }));
         assert!(refused, "{waiting:?}");
         held.release().expect("it is held");

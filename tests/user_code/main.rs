@@ -1,5 +1,5 @@
-//! Code of the application's that the library calls, wakers and `tracing` subscribers, may panic or block: other locks stay
-//! renewed, their holders are notified of a loss, and `close()` returns in time.
+//! Application code that the library calls, wakers and `tracing` subscribers, may panic or block: other locks stay renewed, their holders
+//! are notified of a loss, and `close()` returns in time.
 
 #![cfg(all(feature = "redis", feature = "sqlite"))]
 #![expect(
@@ -43,7 +43,7 @@ impl Store {
         Self { url, _folder: None }
     }
 
-    /// Replies come from a task on the library's thread.
+    /// Returns a store whose replies come from a task on the library's thread.
     fn redis_without_scripts() -> Self {
         let url = format!("{}?scripts=off", SERVER.url());
         Self { url, _folder: None }
@@ -56,7 +56,7 @@ impl Store {
         Self { url, _folder }
     }
 
-    /// On the caller's runtime, which is the library's own for blocking calls.
+    /// Returns a store that runs on the caller's runtime, which is the library's own for blocking calls.
     fn memory() -> Self {
         let url = "memory:".into();
         Self { url, _folder: None }
@@ -70,15 +70,15 @@ impl Store {
     }
 }
 
-/// What the application's code does when it is called.
+/// The behaviour of the application's code when it is called.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Manner {
     Panics,
-    /// Until the test lets it go.
+    /// The code blocks until the test releases it.
     Blocks,
 }
 
-/// Misbehaves when it is called, and counts how often.
+/// Code that misbehaves when it is called, and counts the calls.
 #[derive(Debug)]
 struct Misbehaviour {
     manner: Manner,
@@ -103,7 +103,7 @@ impl Misbehaviour {
             panic!("the application's code panics");
         }
         let released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
-        // Longer than any test: one that forgets to let it go does not hang for ever.
+        // Longer than any test: one that does not release the code does not hang for ever.
         let limit = 3 * PATIENCE;
         let _ = self
             .changed
@@ -130,8 +130,7 @@ async fn stays_renewed(guard: &Guard) {
     .await;
 }
 
-/// Takes a lock, has another client remove it, and waits until its holder is notified: at the next renewal, without the
-/// holder's doing.
+/// Acquires a lock, has another client remove it, and waits until its holder is notified: at the next renewal, without the holder's doing.
 async fn a_loss_is_notified(store: &Store, client: &Client, test: &str) {
     let name = &*format!("{test} removed");
     let guard = client.lock(name).acquire().await.expect("it is free");
@@ -143,7 +142,7 @@ async fn a_loss_is_notified(store: &Store, client: &Client, test: &str) {
     other.close().await.expect("it has given everything back");
 }
 
-/// Waits for a lock that another client holds, and gets it.
+/// Waits for a lock that another client holds, and acquires it.
 async fn a_release_is_noticed(store: &Store, client: &Client, test: &str) {
     let name = &*format!("{test} waited for");
     let other = store.builder().connect().await.expect("the store is up");
@@ -152,7 +151,7 @@ async fn a_release_is_noticed(store: &Store, client: &Client, test: &str) {
         let lock = client.lock(name);
         async move { lock.acquire().await }
     });
-    // Freed by a guard that is dropped: cleanup has work as well.
+    // The lock is released by the drop of a guard: cleanup has work as well.
     tokio::time::sleep(Duration::from_millis(100)).await;
     drop(held);
     let got = timeout(PATIENCE, waiting).await.expect("it is not missed");
@@ -161,9 +160,9 @@ async fn a_release_is_noticed(store: &Store, client: &Client, test: &str) {
     other.close().await.expect("it has given everything back");
 }
 
-/// Closes the client; what it holds is given back.
+/// Closes the client, which releases its holds.
 async fn closes(client: Client) {
-    // The limit of `close` is five seconds; an answer within it is `Ok`.
+    // The limit of `close` is five seconds; a reply within it is `Ok`.
     let closed = timeout(PATIENCE, client.close()).await;
     closed
         .expect("it returns")

@@ -10,7 +10,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::{PATIENCE, Store, a_loss_is_notified, a_release_is_noticed, closes, stays_renewed};
 
-/// Where the process with the closed pipe says how far it has come, and where its store is.
+/// The environment variable with the file in which the process with the closed pipe reports its progress, and with the url of its store.
 const REPORT: &str = "DISTLOCK_TEST_REPORT";
 const URL: &str = "DISTLOCK_TEST_URL";
 

@@ -1,4 +1,4 @@
-//! A subscriber that asks the guard that an event is about.
+//! A subscriber that calls the guard that an event is about.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use super::PATIENCE;
 
-/// Asks the guard at every warning about a quorum.
+/// Checks the guard at every warning about a quorum.
 #[derive(Default)]
 struct Curious {
     held: OnceLock<QuorumHeld>,
@@ -51,7 +51,7 @@ fn a_subscriber_may_ask_the_quorum_guard_that_an_event_is_about() {
     let curious = Arc::new(Curious::default());
     let subscriber = Dispatch::new(Asks(curious.clone()));
     let (done, is_done) = std::sync::mpsc::channel();
-    // On a thread of its own: one that waits for itself never comes back.
+    // On a thread of its own: a thread that waits for itself never comes back.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_all().start_paused(true).build();

@@ -13,7 +13,7 @@ use super::{
     eventually, stays_renewed,
 };
 
-/// Wants every event and misbehaves at each.
+/// Subscribes to every event and misbehaves at each.
 pub(super) struct Bad(pub(super) Arc<Misbehaviour>);
 
 impl Subscriber for Bad {
@@ -47,7 +47,7 @@ async fn a_bad_subscriber_costs_nobody_a_lock(store: Store, manner: Manner, name
     let good = client.lock(format!("{name} good")).acquire().await;
     let good = good.expect("it is free");
 
-    // The watchdog, a renewal, cleanup and the listening task have something to say.
+    // The watchdog, a renewal, cleanup and the subscription task have events to log.
     let short = client.lock(format!("{name} short"));
     let short = short.with_max_hold(Duration::from_millis(100));
     let short = short.acquire().await.expect("it is free");

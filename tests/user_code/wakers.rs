@@ -34,7 +34,7 @@ async fn a_bad_waker_costs_nobody_a_lock(store: Store, manner: Manner, name: &st
     let good = client.lock(format!("{name} good")).acquire().await;
     let good = good.expect("it is free");
 
-    // Woken by the watchdog: two that wait for the end of one hold, of which one has a bad waker.
+    // Woken by the watchdog: two tasks wait for the end of one hold, and one of them has a bad waker.
     let short = client.lock(format!("{name} short"));
     let short = short.with_max_hold(Duration::from_millis(300));
     let short = short.acquire().await.expect("it is free");
@@ -43,7 +43,7 @@ async fn a_bad_waker_costs_nobody_a_lock(store: Store, manner: Manner, name: &st
     let lost = timeout(PATIENCE, short.lost()).await;
     assert!(lost.expect("its holder is notified").is_some());
 
-    // Woken by cleanup: in the queue behind a hold of the same client, whose guard is dropped.
+    // Woken by cleanup: the task is queued behind a hold of the same client, whose guard is dropped.
     let queued = client.lock(format!("{name} queued"));
     let held = queued.acquire().await.expect("it is free");
     let mut waiting = pin!(queued.acquire().into_future());
@@ -51,7 +51,7 @@ async fn a_bad_waker_costs_nobody_a_lock(store: Store, manner: Manner, name: &st
     drop(held);
     called(&bad[1], "the waiter in the queue is woken").await;
 
-    // Woken by a notification: waits for another client's release.
+    // Woken by a notification: the task waits for another client's release.
     let elsewhere = client.lock(format!("{name} elsewhere"));
     let held = other.lock(elsewhere.name()).acquire().await;
     let held = held.expect("it is free");
@@ -68,7 +68,7 @@ async fn a_bad_waker_costs_nobody_a_lock(store: Store, manner: Manner, name: &st
         let number = tries.next().expect("some reply takes longer than a poll");
         let lock = client.lock(format!("{name} asked for {number}"));
         asking = Box::pin(lock.acquire().into_future());
-        // A reply that comes before the poll ends wakes nobody.
+        // A reply that arrives before the poll ends wakes no task.
         if is_pending(asking.as_mut(), of_reply) {
             break;
         }
@@ -88,7 +88,7 @@ async fn a_bad_waker_costs_nobody_a_lock(store: Store, manner: Manner, name: &st
     }
 }
 
-/// Once, with this waker, on a runtime of its own: timers wake there, and what that does to it is nobody else's concern.
+/// Polls once, with this waker, on a runtime of its own: timers wake there, and their effect on it concerns nothing else.
 fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) {
     assert!(is_pending(future, waker), "it waits");
 }
@@ -103,8 +103,8 @@ fn is_pending<F: Future>(future: Pin<&mut F>, waker: &Waker) -> bool {
     future.poll(&mut Context::from_waker(waker)).is_pending()
 }
 
-/// Polls it until nothing has woken it for a while. If it is woken by something else than what it waits for after that, it is
-/// woken all the same.
+/// Polls the future until nothing has woken it for a while. If it is woken by something else than what it waits for after that, it is woken
+/// all the same.
 async fn until_it_sleeps<F: Future>(mut future: Pin<&mut F>) {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());

@@ -1,4 +1,4 @@
-//! One deadline covers everything a wait is made of: connecting, subscribing and asking.
+//! One deadline covers everything a wait consists of: connecting, subscribing and requests.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
 use crate::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, simulated};
 
 const WAIT: Duration = Duration::from_millis(2500);
-/// A reply that is under way at the deadline is waited for.
+/// Grace for a reply that is under way at the deadline.
 const LAST_REPLY: Duration = Duration::from_millis(50 + 1);
 
 /// Waits for [`WAIT`], and checks that it was neither shorter nor longer.
@@ -32,8 +32,8 @@ fn assert_timeout(ended: Result<Option<Guard>, Error>) {
     assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
 }
 
-/// A server behind a network that has delivered everything so far. The client's database is 1, so that connecting takes an
-/// exchange with the server.
+/// Returns a server behind a network that has delivered everything so far. The client's database is 1, so that connecting takes an exchange
+/// with the server.
 async fn proxied() -> (RedisServer, ChaosProxy, Client) {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
@@ -48,7 +48,7 @@ fn the_deadline_covers_a_script_that_is_not_answered_and_connecting() {
         let (_server, proxy, client) = proxied().await;
         proxy.partition(true);
         assert_timeout(on_time(client.lock("script").acquire_timeout(WAIT)).await);
-        // Connections are made and then nothing arrives on them.
+        // Connections are still accepted, but nothing arrives on them.
         proxy.cut_all();
         eventually(PATIENCE, "the cut is noticed", async || {
             client.lock("notice").try_acquire().await.is_err()
@@ -68,7 +68,7 @@ fn the_deadline_covers_subscribing() {
             server.cmd(&["EVAL", hold, "1", "held", STRANGER]);
             proxy.rule(Match::command(command), Fault::HoldRequest);
             let ended = on_time(client.lock("held").acquire_timeout(WAIT)).await;
-            // It could not listen, but it was told that another holds the lock.
+            // The waiter could not subscribe, but a reply said that another client holds the lock.
             assert!(ended.expect("the store has answered").is_none());
             let held = proxy.injected();
             assert!(held.iter().any(|held| held.contains(command)), "{held:?}");

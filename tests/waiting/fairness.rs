@@ -74,7 +74,7 @@ fn two_clients_that_contend_all_the_time_share_the_lock() {
     });
 }
 
-/// Another program that acquires the lock once and releases it.
+/// Plays another program that acquires the lock once and releases it.
 async fn has_its_turn(server: &RedisServer, turn: impl AsyncFn()) {
     for hold in HOLDS {
         let crowd = Crowd::start(&connect(&server.url()).await, 64, hold);
@@ -110,7 +110,7 @@ fn a_redisson_waiter_gets_its_turn_against_a_crowd_of_ours() {
 #[test]
 fn a_waiter_of_another_client_gets_its_turn_against_a_crowd_of_ours() {
     simulated(async || {
-        // Nobody hears of a poller: it has to find the lock free in one of the pauses made for its like.
+        // Other clients cannot detect a poller: it has to find the lock free in one of the pauses made for pollers.
         let often = Duration::from_millis(8);
         for wait in [Wait::Notify, Wait::Poll(Backoff::new(often, often))] {
             let server = RedisServer::start();

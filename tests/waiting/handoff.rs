@@ -1,7 +1,7 @@
-//! Waiters of one client pass the lock on among themselves, within limits.
+//! Waiters of one client hand the lock off among themselves, within limits.
 //!
-//! The owner in the store stays the same while a lock is passed on in memory, and is a new one after every grant by the
-//! store: a guard's owner tells how it came by the lock.
+//! The owner in the store stays the same while a lock is handed off in memory, and is new after every grant by the store: a guard's owner
+//! shows how the lock was acquired.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -49,7 +49,7 @@ struct Turn {
     releasing: Instant,
 }
 
-/// Lets a task for each lock hold it so often, and returns the grants in their order.
+/// Lets a task for each lock hold it this many times, and returns the grants in their order.
 async fn turns(locks: Vec<(usize, Lock)>, rounds: usize, hold: Duration) -> Vec<Turn> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
@@ -83,7 +83,7 @@ async fn many_turns(lock: &Lock) -> Vec<Turn> {
     turns(vec![(0, lock.clone()); 16], 20, Duration::ZERO).await
 }
 
-/// Turns that followed each other without the store.
+/// Splits the turns into runs that followed each other without the store.
 fn runs(turns: &[Turn]) -> Vec<&[Turn]> {
     turns.chunk_by(|a, b| a.owner == b.owner).collect()
 }
@@ -92,7 +92,7 @@ fn longest(turns: &[Turn]) -> usize {
     runs(turns).iter().map(|run| run.len()).max().unwrap_or(0)
 }
 
-/// How long the lock was free each time before the store granted it again.
+/// Returns how long the lock was free each time before the store granted it again.
 fn pauses(turns: &[Turn]) -> Vec<Duration> {
     let runs = runs(turns);
     let pauses = runs.windows(2).map(|two| {
@@ -108,7 +108,7 @@ async fn limited(server: &RedisServer, limit: u32, window: Duration) -> Client {
     client.expect("the server is up")
 }
 
-/// Others have two milliseconds to be first, beside a round trip of two each for the release and the next request.
+/// Other clients have two milliseconds to acquire first, beside a round trip of two each for the release and the next request.
 const STANDS_BACK: Duration = Duration::from_millis(6);
 const DEFAULT_WINDOW: Duration = Duration::from_millis(100);
 
@@ -120,7 +120,7 @@ fn a_lock_is_passed_on_without_the_store_and_a_limited_number_of_times_in_a_row(
             let client = limited(&server, limit, PATIENCE).await;
             let before = scripts(&server);
             let turns = many_turns(&client.lock("limited")).await;
-            // The grant by the store, and then as often as allowed.
+            // The run is the grant by the store, and then as many hand-offs as allowed.
             let run = limit as usize + 1;
             assert_eq!(longest(&turns), run);
             let calls = usize::try_from(scripts(&server) - before).unwrap();
@@ -151,7 +151,7 @@ fn a_lock_that_is_watched_is_passed_on_more_slowly_and_all_the_same() {
         let server = RedisServer::start();
         let (client, watcher) = (connect(&server.url()).await, connect(&server.url()).await);
         let mut watch = watcher.admin().watch("*");
-        // Nothing is held: it goes on to listen, by one pattern for each sort of lock.
+        // Nothing is held: the watch goes on to subscribe, by one pattern for each kind of lock.
         eventually(PATIENCE, "it listens", async || {
             let idle = timeout(Duration::from_millis(20), watch.next()).await;
             assert!(idle.is_err(), "{idle:?}");
@@ -174,9 +174,9 @@ fn a_client_stands_back_after_its_turn_while_others_listen() {
     simulated(async || {
         let server = RedisServer::start();
         let client = limited(&server, 0, DEFAULT_WINDOW).await;
-        // Any waiter does, and this one never asks for the lock.
+        // Any subscriber does, and this one never requests the lock.
         let _listens = Subscriber::start(&server, &channel("back")).await;
-        // Another program has it first, so that this client listens, too: it hears its own releases.
+        // Another program holds it first, so that this client subscribes, too, and receives its own releases.
         hold_as_stranger(&server, "back", PATIENCE);
         let locks = vec![(0, client.lock("back")); 40];
         let turns = tokio::spawn(turns(locks, 1, Duration::ZERO));
@@ -196,7 +196,7 @@ fn a_lock_is_never_passed_to_a_waiter_with_another_lease() {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
         let leases = [20, 30, 40].map(|seconds| Lease::KeepAlive(Duration::from_secs(seconds)));
-        // Neighbours are alike in twos, so that there is something to pass on.
+        // Neighbours have equal leases in pairs, so that hand-offs are possible.
         let locks = (0..30).map(|number| {
             let lease = number / 2 % leases.len();
             (lease, client.lock("terms").with_lease(leases[lease]))

@@ -1,4 +1,4 @@
-//! A process that is killed: what it held, and its place in a queue, are free when their time is over.
+//! A process that is killed: its locks expire, and its queue entries are skipped.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, RedisServer, eventually, simulated, world};
 const LEASE: Duration = Duration::from_secs(6);
 const DYING: &str = "dying";
 
-/// A client of a process that ends without a word: nothing that it sends arrives any more.
+/// Returns a client of a process that ends abruptly: nothing that it sends arrives any more.
 async fn dying(server: &RedisServer) -> Client {
     let builder = world().client_of(&server.url(), DYING);
     let client = builder.default_lease(Lease::KeepAlive(LEASE)).connect();
@@ -38,7 +38,7 @@ fn a_killed_holder_frees_its_lock_within_its_lease_and_a_quarter_of_a_second() {
     });
 }
 
-/// A waiter is believed to be there for ten seconds, and the others ask every three.
+/// The store keeps a silent waiter in the queue for ten seconds, and the other waiters poll every three.
 #[test]
 fn a_killed_waiter_of_a_fair_lock_is_skipped_after_some_ten_seconds() {
     simulated(async || {

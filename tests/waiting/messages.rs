@@ -26,7 +26,7 @@ fn a_message_wakes_a_waiter_at_once_though_the_lease_is_long() {
             let released = Instant::now();
             release(held).await;
             let guard = granted(waiting).await;
-            // Without a message it would sleep for two seconds.
+            // Without a message the waiter would sleep for two seconds.
             assert!(released.elapsed() < ROUND_TRIP, "{:?}", released.elapsed());
             release(guard).await;
             until_listeners(&server, "message", 0).await;
@@ -164,8 +164,8 @@ fn nobody_stalls_for_a_second_while_listening_connections_are_killed() {
                 });
             }
         }
-        // No waiter of its own is behind this one: the others must hear of its releases, and all of them have just lost
-        // their connection.
+        // No waiter of its own client is behind this one: other clients must be notified of its releases, and all of them have just lost
+        // their connections.
         let alone = connect(&server.url()).await;
         let (mut killed, mut rounds, begun) = (0, 0, Instant::now());
         while begun.elapsed() < Duration::from_secs(8) {
@@ -222,7 +222,7 @@ fn a_server_that_forgets_its_scripts_surfaces_no_error() {
         }
         let (mut flushes, begun) = (0, Instant::now());
         let before = server.commandstats("eval");
-        // Long enough for the locks that are kept to depend on their renewals.
+        // The locks that are kept come to depend on their renewals in this time.
         while begun.elapsed() < Duration::from_secs(9) {
             server.script_flush();
             flushes += 1;
@@ -239,7 +239,7 @@ fn a_server_that_forgets_its_scripts_surfaces_no_error() {
     });
 }
 
-/// Everything that runs a script: acquire, re-entry, both releases, inspection.
+/// Runs everything that is a script: acquire, re-entry, both releases, inspection.
 async fn cycle(client: &Client, name: &str, number: u64) {
     let lock = client.lock(name).with_owner(&client.new_owner());
     let outer = lock.acquire().await.expect("an acquire needs no script");

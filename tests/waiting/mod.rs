@@ -1,5 +1,4 @@
-//! Waiting: no message, connection or server that is lost makes a waiter hang, a wait ends when it is to, and every waiter
-//! gets its turn.
+//! Waiting: no lost message, connection or server makes a waiter hang, a wait ends at its deadline, and every waiter gets its turn.
 
 mod deadlines;
 mod fairness;
@@ -18,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::support::{PATIENCE, RedisServer, builder, eventually};
 
-/// Options for a client whose own time-outs end no wait of a test.
+/// Returns options for a client whose own time-outs end no wait of a test.
 fn patient(url: &str) -> ClientBuilder {
     builder(url)
         .command_timeout(PATIENCE)
@@ -29,18 +28,18 @@ async fn connect(url: &str) -> Client {
     patient(url).connect().await.expect("the server is up")
 }
 
-/// A lease so long that only a message or a bounded sleep can explain a quick grant.
+/// Gives a lock a lease so long that only a message or a bounded sleep can explain a quick grant.
 fn long(lock: Lock) -> Lock {
     lock.with_lease(Lease::KeepAlive(Duration::from_secs(60)))
 }
 
-/// Another program holds the lock, and notifies nobody when its lease ends.
+/// Holds the lock as another program, which notifies no waiter when its lease ends.
 fn hold_as_stranger(server: &RedisServer, name: &str, ttl: Duration) {
     server.cmd(&["HSET", name, STRANGER, "1"]);
     server.cmd(&["PEXPIRE", name, &ttl.as_millis().to_string()]);
 }
 
-/// As Redisson releases a lock.
+/// Releases a lock as Redisson does.
 fn release_as_stranger(server: &RedisServer, name: &str) {
     assert_eq!(server.query::<u32>(&["DEL", name]), 1, "it was held");
     server.cmd(&["PUBLISH", &channel(name), "0"]);
@@ -50,7 +49,7 @@ fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-/// Waits until so many connections have subscribed to a lock's channel.
+/// Waits until this many connections have subscribed to a lock's channel.
 async fn until_listeners(server: &RedisServer, name: &str, count: u64) {
     eventually(PATIENCE, &format!("{count} listeners"), async || {
         let (_, found): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel(name)]);
@@ -59,7 +58,7 @@ async fn until_listeners(server: &RedisServer, name: &str, count: u64) {
     .await;
 }
 
-/// The number of scripts that the server has run.
+/// Returns the number of scripts that the server has run.
 fn scripts(server: &RedisServer) -> u64 {
     server.commandstats("evalsha") + server.commandstats("eval")
 }
@@ -86,7 +85,7 @@ async fn ended<T: 'static>(mut tasks: JoinSet<T>) -> Vec<T> {
 }
 
 const STRANGER: &str = "5b3e1d7c-0000-4000-8000-000000000000:1";
-/// More than a request and its reply take, with a proxy in between.
+/// Upper bound for a request and its reply, with a proxy in between.
 const ROUND_TRIP: Duration = Duration::from_millis(250);
 /// The longest pause in which a waiter sends no request.
 const LONGEST_SLEEP: Duration = Duration::from_secs(2);

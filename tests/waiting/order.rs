@@ -16,22 +16,22 @@ const QUEUE: &str = "redisson_lock_queue:{stock}";
 const PROCESSES: usize = 5;
 const EACH: usize = 200;
 const CROWD: usize = PROCESSES * EACH;
-/// Of a killed holder, less than the patience of the test.
+/// The lease of a killed holder, less than the patience of the test.
 const LEASE: Lease = Lease::KeepAlive(Duration::from_secs(10));
 
-/// A server whose lock is held, and the waiters of five processes, which all come at once.
+/// A server whose lock is held, and the waiters of five processes, which all arrive at once.
 struct Crowd {
     server: RedisServer,
     held: Guard<Fair>,
-    /// In the order in which the server heard of them.
+    /// Waiters in the order in which the server learned of them.
     came: Vec<String>,
-    /// In the order in which they had the lock.
+    /// Waiters in the order in which they held the lock.
     turns: Arc<Mutex<Vec<String>>>,
     processes: Vec<JoinSet<bool>>,
 }
 
 impl Crowd {
-    /// Every fifth waiter gives up after some seconds if that is wanted.
+    /// Starts the waiters. If `is_impatient`, every fifth of them gives up after some seconds.
     async fn gather(is_impatient: bool) -> Self {
         let server = RedisServer::start();
         let held = connect(&server.url()).await.fair_lock(NAME).acquire().await;
@@ -46,7 +46,7 @@ impl Crowd {
             let client = client.expect("the server is up");
             let begin = |number: usize| {
                 let hasty = is_impatient && number.is_multiple_of(5);
-                // Long enough to have come at all.
+                // The shortest time suffices for every waiter to have queued at all.
                 let patience = Duration::from_secs(3) + world().up_to(Duration::from_secs(4));
                 turn(client.clone(), turns.clone(), hasty.then_some(patience))
             };
@@ -78,7 +78,7 @@ fn name_of(process: usize) -> String {
     format!("process-{process}")
 }
 
-/// Waits for one turn, and says whether it came in time.
+/// Waits for one turn, and returns whether it came in time.
 async fn turn(client: Client, turns: Arc<Mutex<Vec<String>>>, patience: Option<Duration>) -> bool {
     let lock = client.fair_lock(NAME);
     let guard = match patience {
@@ -86,7 +86,7 @@ async fn turn(client: Client, turns: Arc<Mutex<Vec<String>>>, patience: Option<D
         None => lock.acquire().await.map(Some),
     };
     let guard = match guard {
-        // Its time was over just while it asked.
+        // The deadline fell while a request was under way.
         Err(Error::Timeout { .. }) if patience.is_some() => None,
         guard => guard.expect("the store answers"),
     };
@@ -145,7 +145,7 @@ fn those_left_keep_their_order_when_a_process_is_killed_and_one_in_five_gives_up
             place.expect("it stood in line")
         });
         assert!(places.is_sorted(), "not in the order in which they came");
-        // Those of the killed process had it before the others.
+        // The waiters of the killed process had their turns before the others.
         assert!(turns.len() >= (PROCESSES - 1) * EACH - late);
         assert!(late >= EACH / 4, "one in five was to give up");
     });

@@ -1,4 +1,4 @@
-//! A waiter rides through an outage; a newcomer is told of it at once.
+//! A waiter rides through an outage; a newcomer gets an error at once.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::support::{ChaosProxy, Fault, Match, PATIENCE, RedisServer, eventually, simulated};
 
-/// Puts a waiter in line, which is there when it has been polled once.
+/// Starts a waiter, which is in the queue once it has been polled.
 async fn wait_for(client: &Client, name: &str) -> Waiting {
     let waiting = tokio::spawn(client.lock(name).acquire());
     tokio::task::yield_now().await;
@@ -31,7 +31,7 @@ fn a_waiter_rides_through_the_death_of_the_server() {
             wait_for(&client, "outage").await,
         );
         server.kill();
-        // Long enough that the head has asked in vain.
+        // The head has had time to send a request in vain.
         sleep(LONGEST_SLEEP).await;
         head.abort();
         sleep(LONGEST_SLEEP).await;
@@ -54,7 +54,7 @@ fn a_waiter_rides_through_a_network_that_refuses_connections() {
         proxy.refuse(true);
         proxy.cut_all();
         until_listeners(&server, "refused", 0).await;
-        // Nobody hears of it.
+        // No subscriber receives this release.
         release_as_stranger(&server, "refused");
         sleep(LONGEST_SLEEP).await;
         assert!(!waiting.is_finished());
@@ -74,7 +74,7 @@ fn a_wait_that_ends_in_an_outage_ends_on_time_and_does_not_say_busy() {
         let client = connect(&server.url()).await;
         let wait = Duration::from_secs(6);
         let begun = Instant::now();
-        // Over before the wait is, so that no other can be said to have it still, and not before the server is down.
+        // The lease ends before the wait does, so that no other client can be reported as holder, and not before the server is down.
         hold_as_stranger(&server, "timeout", Duration::from_secs(4));
         let waits = [(); 2].map(|()| tokio::spawn(client.lock("timeout").acquire_timeout(wait)));
         until_listeners(&server, "timeout", 1).await;
@@ -110,7 +110,7 @@ fn a_first_attempt_with_the_store_down_is_an_error_at_once() {
                 assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
                 assert!(error.is_transient());
             }
-            // Connecting and asking may take far longer each; being refused does not.
+            // Connecting and the request may each take far longer; a refused connection does not.
             assert!(begun.elapsed() < 3 * ROUND_TRIP, "{:?}", begun.elapsed());
         }
         server.restart();
@@ -124,7 +124,7 @@ fn a_watch_goes_on_when_the_server_is_back() {
     simulated(async || {
         let (server, client, mut watch) = watched("before").await;
         server.restart();
-        // It has come back without its data.
+        // The server has come back without its data.
         assert_eq!(next(&mut watch).await, ("before", Change::Released));
         hears_again(&server, &client, &mut watch).await;
     });
@@ -135,14 +135,14 @@ fn a_watch_goes_on_when_its_connection_is_killed() {
     simulated(async || {
         let (server, client, mut watch) = watched("stays").await;
         assert_eq!(server.kill_pubsub_clients(), 1);
-        // Seen by polls meanwhile.
+        // Polls find this hold meanwhile.
         hold_as_stranger(&server, "meanwhile", PATIENCE);
         assert_eq!(next(&mut watch).await, ("meanwhile", Change::Granted));
         hears_again(&server, &client, &mut watch).await;
     });
 }
 
-/// Connecting may take longer than a command may: a watch that takes this for silence would only ever poll.
+/// Connecting may take longer than the command time-out: a watch that took this for a dead server would only ever poll.
 #[test]
 fn a_watch_hears_though_it_takes_longer_to_connect_than_a_command_may() {
     simulated(async || {
@@ -154,7 +154,7 @@ fn a_watch_hears_though_it_takes_longer_to_connect_than_a_command_may() {
     });
 }
 
-/// And one that waits for it would report nothing meanwhile.
+/// A watch that waited for its connection would report nothing meanwhile.
 #[test]
 fn a_watch_that_cannot_connect_polls_meanwhile() {
     simulated(async || {
@@ -166,14 +166,14 @@ fn a_watch_that_cannot_connect_polls_meanwhile() {
         assert!(!proxy.injected().is_empty(), "nobody had to connect");
         release_as_stranger(&server, "seen");
         assert_eq!(next(&mut watch).await, ("seen", Change::Released));
-        // It listens as soon as it can.
+        // The watch subscribes as soon as it can connect.
         proxy.clear_rules();
         proxy.let_go();
         hears_again(&server, &client, &mut watch).await;
     });
 }
 
-/// A client that gives a command less time than a connection, and has connected.
+/// Returns a connected client whose command time-out is shorter than its connect time-out.
 async fn hasty() -> (RedisServer, ChaosProxy, Client) {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
@@ -186,7 +186,7 @@ async fn hasty() -> (RedisServer, ChaosProxy, Client) {
 
 const COMMAND: Duration = Duration::from_secs(3);
 
-/// A server where another program holds this lock, and a watch that has reported it.
+/// Returns a server where another program holds this lock, and a watch that has reported it.
 async fn watched(name: &'static str) -> (RedisServer, Client, Watch) {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
@@ -196,14 +196,14 @@ async fn watched(name: &'static str) -> (RedisServer, Client, Watch) {
     (server, client, watch)
 }
 
-/// A grant and a release are reported again.
+/// Checks that a grant and a release are reported again.
 async fn hears_again(server: &RedisServer, client: &Client, watch: &mut Watch) {
     eventually(PATIENCE, "it listens again", async || {
         if let Ok(happened) = timeout(Duration::from_millis(20), watch.next()).await {
             let error = happened.expect_err("nothing happens meanwhile");
             assert!(error.is_transient(), "{error}");
         }
-        // One pattern for each sort of lock.
+        // The watch has one pattern for each kind of lock.
         server.query::<u64>(&["PUBSUB", "NUMPAT"]) == 2
     })
     .await;
@@ -213,7 +213,7 @@ async fn hears_again(server: &RedisServer, client: &Client, watch: &mut Watch) {
     assert_eq!(next(watch).await, ("short", Change::Released));
 }
 
-/// The next event, however often the store cannot be asked.
+/// Returns the next event, however often the store cannot be reached.
 async fn next(watch: &mut Watch) -> Seen {
     let next = async {
         loop {

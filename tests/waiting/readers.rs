@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::connect;
 use crate::support::{PATIENCE, RedisServer, SeededRng, eventually, simulated, world};
 
-/// Those who read when it is known to wait leave once each, and none of them comes back before it has had its turn.
+/// The readers that hold the lock when the writer is known to wait leave once each, and none of them returns before the writer has had its
+/// turn.
 #[test]
 fn a_writer_waits_for_one_generation_of_64_readers_that_never_pause() {
     const CLIENTS: u64 = 4;
@@ -22,7 +23,7 @@ fn a_writer_waits_for_one_generation_of_64_readers_that_never_pause() {
         let server = RedisServer::start();
         let over = Arc::new(AtomicBool::new(false));
         let granted = Arc::new(AtomicU64::new(0));
-        // How often each reader was let in since the writer was known to wait.
+        // Grants of each reader since the writer was known to wait.
         let later = Arc::new(Mutex::new(BTreeMap::<u64, u64>::new()));
         let mut readers = JoinSet::new();
         for client in 0..CLIENTS {
@@ -64,7 +65,7 @@ fn a_writer_waits_for_one_generation_of_64_readers_that_never_pause() {
             let writer = timeout(PATIENCE, writer).await.expect("it gets in");
             let writer = writer.expect("no panic").expect("the server is up");
             let most = later.lock().unwrap().values().max().copied();
-            // Once, if it was let in before and had not heard of it.
+            // One more grant is allowed to a reader that was admitted before and had not learned of the writer.
             assert!(
                 most <= Some(1),
                 "a reader came back before the writer's turn"
@@ -81,9 +82,9 @@ fn a_writer_waits_for_one_generation_of_64_readers_that_never_pause() {
     });
 }
 
-/// How long a reader waits behind writers.
+/// Longest wait of a reader behind writers.
 const BEHIND_WRITERS: Duration = Duration::from_secs(60);
-/// It asks that often by itself.
+/// Interval at which a waiting reader polls by itself.
 const ASKS: Duration = Duration::from_secs(2);
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +106,7 @@ async fn a_reader_waits_a_minute_behind_a_writer_that_is_never_let_in_and_not_lo
             assert!(stays.is_held() && reader.is_held() && !writer.is_finished());
             reader.release().await.expect("it is ours");
         }
-        // One that does not wait is not let past.
+        // A reader that does not wait is not admitted past the writer.
         let tried = lock.read().try_acquire().await.expect("it answers");
         assert!(tried.is_none(), "a writer waits");
         stays.release().await.expect("it is ours");

@@ -56,7 +56,7 @@ func cycle(locker locker, order work, seconds float64) (answer, error) {
 	time.Sleep(duration(seconds))
 	over.Store(true)
 	span := time.Since(began)
-	// rueidislock waits for news of the key and for nothing else: news that is missed leaves its waiters for ever.
+	// rueidislock waits for invalidations of the key and for nothing else: one that is missed leaves its waiters waiting for ever.
 	late := time.AfterFunc(grace, cancel)
 	wait.Wait()
 	late.Stop()
@@ -74,7 +74,7 @@ func cycle(locker locker, order work, seconds float64) (answer, error) {
 // grace is far longer than a wait that is going to end.
 const grace = 3 * time.Second
 
-// namesOf says which names a caller goes through, over and over.
+// namesOf returns the names a caller goes through, over and over.
 func namesOf(caller int, order work) func() string {
 	if order.Names == 1 || order.Names == order.Callers {
 		only := name(0)
@@ -116,7 +116,7 @@ func sum(finished []uint64, took [][]int64, span time.Duration) answer {
 	}
 }
 
-// hold takes every name and keeps it until the orchestrator says so.
+// hold acquires every name and keeps it until the orchestrator orders the release.
 func hold(locker locker, order work) error {
 	var wait sync.WaitGroup
 	var failure atomic.Value
@@ -136,12 +136,12 @@ func hold(locker locker, order work) error {
 	}
 	say(answer{"held": order.Names})
 	lines.Scan() // end
-	// The orchestrator looks on the server.
+	// The orchestrator counts the locks on the server.
 	say(answer{"lost": 0})
 	return nil
 }
 
-// queue lets every caller have one name once.
+// queue lets every caller hold one name once.
 func queue(locker locker, order work) error {
 	var wait sync.WaitGroup
 	var failure atomic.Value
@@ -171,7 +171,7 @@ func queue(locker locker, order work) error {
 	return nil
 }
 
-// steps takes and gives back one lock as it is told, and says when.
+// steps acquires and releases one lock as ordered, and reports when.
 func steps(locker locker) error {
 	var release func() error
 	for lines.Scan() {
@@ -197,7 +197,7 @@ func steps(locker locker) error {
 	return nil
 }
 
-// now is the machine's monotonic clock, the time axis of all contestants.
+// now returns the machine's monotonic clock, the time axis of all contestants.
 func now() int64 {
 	var time unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &time); err != nil {

@@ -1,4 +1,4 @@
-// The Go contestants: redsync and rueidislock, told their work by lines of JSON as bench/src/line.rs has it.
+// The Go contestants: redsync and rueidislock. They receive their work as lines of JSON, described in bench/src/line.rs.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// work is what the orchestrator asks for.
+// work is a work order of the orchestrator.
 type work struct {
 	URL     string  `json:"url"`
 	Job     string  `json:"job"`
@@ -24,12 +24,12 @@ type answer map[string]any
 
 // locker is one client, shared by all callers.
 type locker interface {
-	// acquire waits for the lock until the context ends; what it returns gives it back.
+	// acquire waits for the lock until the context ends; the function it returns releases the lock.
 	acquire(ctx context.Context, name string) (func() error, error)
 	close()
 }
 
-// library is how a locker is made, and what it cannot do.
+// library describes how a locker is made, and which work it does not support.
 type library struct {
 	version string
 	cannot  map[string]string

@@ -10,13 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Over go-redis, as its README has it. Its retry delay is its default (50 to 250 ms), and it may try as often as it
+// redsync over go-redis, as in its README. The retry delay is its default (50 to 250 ms), and it may try as often as it
 // takes.
 var redsyncLibrary = library{
 	version: "redsync 4.18.1 over go-redis 9.23.0",
 	cannot:  map[string]string{"hold": "does not renew", "queue": "polls"},
 	connect: func(address string) (locker, error) {
-		// A caller of a crowd waits for a connection; the default patience of a few seconds is not for a crowd.
+		// A caller of a crowd waits for a connection; the default timeout of a few seconds is too short for a crowd.
 		client := redis.NewClient(&redis.Options{Addr: address, PoolSize: 64, PoolTimeout: time.Minute})
 		return redsyncLocker{client, redsync.New(pool.NewPool(client))}, nil
 	},

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// As its README has it for one server that is new enough.
+// The options of its README for one server that is new enough.
 var rueidisLibrary = library{
 	version: "rueidislock 1.0.79, KeyMajority 1, NoLoopTracking, TryNextAfter 20 s",
 	connect: func(address string) (locker, error) {
@@ -16,10 +16,10 @@ var rueidisLibrary = library{
 			ClientOption:   rueidis.ClientOption{InitAddress: []string{address}},
 			KeyMajority:    1,
 			NoLoopTracking: true,
-			// After this long it gives a try up and waits for news of the key, and its own deletion is no news to it: on
+			// After this long it ends a try and waits for an invalidation of the key, and its own deletion causes none: on
 			// a busy machine its 20 ms leave a caller waiting for ever.
 			TryNextAfter: 20 * time.Second,
-			// The others' lease, so that renewals can be compared.
+			// The lease of the other contestants, so that renewals can be compared.
 			KeyValidity:    30 * time.Second,
 			ExtendInterval: 10 * time.Second,
 		})

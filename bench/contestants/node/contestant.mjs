@@ -1,4 +1,4 @@
-// redlock, told its work by lines of JSON as bench/src/line.rs has it.
+// The contestant redlock. It receives its work as lines of JSON, described in bench/src/line.rs.
 
 import { createInterface } from "node:readline";
 import { createRequire } from "node:module";
@@ -24,7 +24,7 @@ async function ready() {
   await hear();
 }
 
-/** The names a caller goes through, over and over. */
+/** Returns the names a caller goes through, over and over. */
 function* namesOf(caller, work) {
   if (work.names === 1 || work.names === work.callers) {
     const only = name(work.names === 1 ? 0 : caller);
@@ -79,7 +79,7 @@ async function cycle(redlock, work, seconds) {
   };
 }
 
-/** Holds every name inside `using`, which extends what it holds. */
+/** Holds every name inside `using`, which extends its locks. */
 async function hold(redlock, work) {
   const signals = [];
   let held = 0;
@@ -96,7 +96,7 @@ async function hold(redlock, work) {
           taken();
           await end;
         });
-        // What was lost cannot be released: that is counted, not thrown.
+        // A lost lock cannot be released: the loss is counted, not thrown.
         uses.push(use.catch(failed));
       });
     }
@@ -105,7 +105,7 @@ async function hold(redlock, work) {
   await holding;
   say({ held });
   await hear();
-  // Said before they are given back: nobody else is asked to do that first.
+  // Reported before the release: no other contestant has to release its locks first.
   say({ lost: signals.filter((signal) => signal.aborted).length });
   over();
   await Promise.all(uses);
@@ -137,7 +137,7 @@ async function perform(work) {
     return;
   }
   const client = new Redis(work.url, { enableAutoPipelining: true });
-  // Its own delay and jitter (200 ± 100 ms); it may try as often as it takes.
+  // The delay and jitter are its defaults (200 ± 100 ms); it may try as often as it takes.
   const redlock = new Redlock([client], { retryCount: -1 });
   const few = { ...work, callers: Math.min(work.callers, 64), names: Math.min(work.callers, 64) };
   try {

@@ -1,4 +1,4 @@
-"""redis-py's Lock, told its work by lines of JSON as bench/src/line.rs has it.
+"""redis-py's Lock. It receives its work as lines of JSON, described in bench/src/line.rs.
 
 One caller works through the blocking client, which is the faster one alone; several through asyncio, where a task is
 a caller and the connections come from a pool. redis-py does not share a connection between callers.
@@ -165,7 +165,7 @@ def main():
     for line in iter(sys.stdin.readline, ""):
         try:
             perform(json.loads(line))
-        except Exception as error:  # The orchestrator is to hear of anything.
+        except Exception as error:  # The orchestrator has to learn of any failure.
             say({"failed": f"{type(error).__name__}: {error}"})
 
 

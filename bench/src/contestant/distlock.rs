@@ -1,4 +1,4 @@
-//! Ourselves: the library's defaults, nothing tuned.
+//! distlock with the library's defaults, without any tuning.
 
 use std::sync::Arc;
 use std::time::Duration;

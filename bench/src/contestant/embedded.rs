@@ -1,4 +1,4 @@
-//! What one uses without a store: a mutex of the runtime, a lock on a file.
+//! Locks without a store: a mutex of the runtime, a lock on a file.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::line::{Answer, Job, Tally, Work};
 use crate::serve::{Locker, Orders, say};
 use crate::spin::{Caller, sum};
 
-/// A `tokio::sync::Mutex` for each name, found by name as ours are.
+/// A `tokio::sync::Mutex` for each name, found by name as distlock's are.
 #[derive(Clone, Default)]
 pub(super) struct TokioMutex(Arc<RwLock<Named>>);
 
@@ -47,7 +47,7 @@ impl Locker for TokioMutex {
     }
 }
 
-/// `flock`, a thread a caller, each with a handle of its own. Who had it before is not counted.
+/// Measures `flock` with one thread per caller, each with a handle of its own. Changes of the holder are not counted.
 pub(super) fn serve_flock() -> Outcome {
     let mut orders = Orders::new();
     while let Some(work) = orders.work()? {

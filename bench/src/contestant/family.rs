@@ -1,4 +1,4 @@
-//! The rest of our own family: one cycle of each, to be held against the plain lock's.
+//! The other primitives of distlock: one cycle of each, to be compared with the plain lock's.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::line::Work;
 use crate::serve::Locker;
 use crate::spin;
 
-/// One of them: how it is taken, and given back.
+/// One of the primitives: how it is acquired, and released.
 pub(super) trait Sort: Send + Sync + 'static {
     type Hold: Send + 'static;
 
-    /// What has to be there before it can be taken.
+    /// Creates the state that has to exist before it can be acquired.
     fn prepare(_: &Client, _: &Arc<str>) -> impl Future<Output = Result<(), Error>> + Send {
         async { Ok(()) }
     }
@@ -90,7 +90,7 @@ locks! {
     Read = |client, name| client.rw_lock(name).read();
     Write = |client, name| client.rw_lock(name).write();
     Simple = |client, name| client.simple_lock(name);
-    /// A semaphore's only one.
+    /// A semaphore's only permit.
     Permit = |client, name| client.semaphore(name).with_permits(1).permit();
 }
 
@@ -110,7 +110,7 @@ impl Sort for Multi {
     }
 }
 
-/// The only permit of a semaphore that counts.
+/// The only permit of a counting semaphore.
 pub(super) struct Counted;
 
 impl Sort for Counted {
@@ -134,7 +134,7 @@ impl Sort for Counted {
     }
 }
 
-/// A latch of one: set and opened.
+/// A latch with a count of one: set and opened.
 pub(super) struct Opened;
 
 impl Sort for Opened {

@@ -1,5 +1,5 @@
-//! The raw ceiling: a minimal tokio client that pipelines our own two scripts, one call each, and does
-//! nothing else: no leases to renew, nothing to cancel, nobody to wait, no second connection.
+//! The raw ceiling: a minimal tokio client that pipelines distlock's own two scripts, one call each, and does nothing else: it has no
+//! leases to renew, nothing to cancel, no waiters, no second connection.
 
 use std::io;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::failure::{Failure, Outcome, ensure};
 use crate::line::{Job, Work};
 use crate::serve::Locker;
 
-/// Writes whatever has been asked for, at once.
+/// The variant that writes a request at once.
 #[derive(Clone)]
 pub(super) struct Raw(Pipe);
 
-/// Lets other tasks run once before it writes, so that more goes into one write: what a gatherer gains
-/// without any script of its own.
+/// The variant that lets other tasks run once before it writes, so that more goes into one write: the gain of batching without any script
+/// of its own.
 #[derive(Clone)]
 pub(super) struct Yielding(Pipe);
 
@@ -31,7 +31,7 @@ macro_rules! locker {
 
             fn cannot(work: &Work) -> Option<&'static str> {
                 match work.job {
-                    // Whoever finds the lock held fails.
+                    // A caller that finds the lock held fails.
                     Job::Cycle if work.names >= work.callers => None,
                     Job::Cycle | Job::Queue | Job::Step => Some("does not wait"),
                     Job::Hold => Some("does not renew"),
@@ -60,7 +60,7 @@ macro_rules! locker {
 locker!(Raw, "one script a call, tokio", false);
 locker!(Yielding, "the same, yields once before writing", true);
 
-/// A lock that was taken: its name and who took it.
+/// A held lock: its name and its owner.
 pub(super) struct Taken {
     name: Arc<str>,
     owner: u64,
@@ -78,7 +78,7 @@ struct Call {
 }
 
 impl Pipe {
-    /// Both tasks end when the last handle is gone: the writer's input ends, the reader's connection with it.
+    /// Connects to the server. Both tasks end when the last handle is dropped: the writer's input ends, the reader's connection with it.
     async fn open(url: &str, yields: bool) -> Outcome<Self> {
         let stream = TcpStream::connect(address(url)?).await?;
         stream.set_nodelay(true)?;
@@ -135,7 +135,7 @@ async fn write(
         bytes.clear();
         for call in calls.drain(..) {
             bytes.extend_from_slice(&call.bytes);
-            // Fails only when the reader has given up, and then so does the write.
+            // Sending fails only when the reader has stopped, and then so does the write.
             let _ = sent.send(call.answer);
         }
         stream.write_all(&bytes).await?;
@@ -157,7 +157,7 @@ async fn read(
             let number = number(line).ok_or_else(|| {
                 io::Error::other(format!("answered: {}", String::from_utf8_lossy(line)))
             })?;
-            // A caller that is gone wants no answer.
+            // A caller that is gone needs no reply.
             let _ = answer.send(number);
         }
         bytes.drain(..from);
@@ -165,7 +165,7 @@ async fn read(
     Ok(())
 }
 
-/// `:123\r`, or nothing.
+/// Parses `:123\r`; `None` for anything else.
 pub(super) fn number(line: &[u8]) -> Option<i64> {
     let digits = line.strip_prefix(b":")?.strip_suffix(b"\r")?;
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -178,9 +178,9 @@ pub(super) fn address(url: &str) -> Outcome<&str> {
     address.ok_or_else(|| Failure::new(format!("not an address: {url}")))
 }
 
-/// Our own two scripts, as calls on the wire: what never changes is made once, the rest is written in place.
+/// distlock's own two scripts, as calls on the wire: the constant bytes are made once, the rest is written in place.
 pub(super) struct Scripts {
-    /// Up to the name.
+    /// The bytes up to the name.
     acquire: Vec<u8>,
     release: Vec<u8>,
     owners: AtomicU64,
@@ -214,7 +214,7 @@ impl Scripts {
         })
     }
 
-    /// Nobody's yet, as our own protocol has it.
+    /// Returns an owner id that is not in use yet, as distlock's own protocol does.
     pub(super) fn fresh_owner(&self) -> u64 {
         self.owners.fetch_add(1, Ordering::Relaxed)
     }
@@ -248,7 +248,7 @@ impl Scripts {
     }
 }
 
-/// One word of a command, made of these pieces.
+/// Appends one argument of a command, made of these pieces.
 fn word(bytes: &mut Vec<u8>, pieces: &[&[u8]]) {
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
     bytes.push(b'$');
@@ -260,11 +260,11 @@ fn word(bytes: &mut Vec<u8>, pieces: &[&[u8]]) {
     bytes.extend_from_slice(b"\r\n");
 }
 
-/// As long as the real ones.
+/// A client id as long as the real ones.
 const CLIENT: &[u8] = b"b5dbdb44-6a3c-4c2e-9d0b-7f1d3a0c9e11:";
-/// For all of a call but its names.
+/// The size of a call without its names.
 const ROOM: usize = 256;
-/// As many as there may be callers: one write for all that is there.
+/// The maximum number of callers: one write for all pending calls.
 const MOST: usize = 8192;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! For scale: one thread, one socket, no runtime. Plays all the callers at once: writes a release's or an
-//! acquire's call for each, then reads the answers.
+//! A client for scale: one thread, one socket, no runtime. It plays all the callers at once: writes a release's or an acquire's call for
+//! each, then reads the replies.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Callers that lock and unlock in a loop, in one process or in several.
+//! The cycle scenarios: callers that lock and unlock in a loop, in one process or in several.
 
 use std::thread;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     } else {
         Some(Server::start()?)
     };
-    // Gone after the measurement, as the server's is.
+    // The folder is removed after the measurement, as the server's is.
     let folder = TempDir::with_prefix("distlock-bench-")?;
     let url = match (&server, act.contestant.name) {
         (Some(server), _) => server.url(),
@@ -73,7 +73,7 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
         let handoffs = tallies.iter();
         let handoffs = handoffs.map(|tally| to_f64(tally.handoffs) / tally.seconds);
         let handoffs: f64 = handoffs.sum();
-        // Who does not count them says none.
+        // A contestant that does not count them reports none.
         if handoffs > 0.0 {
             figures.insert(figure::HANDOFFS, handoffs);
         }
@@ -120,7 +120,7 @@ fn rates(tallies: &[Tally]) -> Figures {
     figures
 }
 
-/// Of nanoseconds, in microseconds.
+/// Adds percentiles in microseconds, from latencies in nanoseconds.
 pub(super) fn percentiles(latency: &Histogram, figures: &mut Figures) {
     let parts = [
         (figure::P50, 0.5),
@@ -139,5 +139,5 @@ fn sum(values: impl Iterator<Item = Outcome<f64>>) -> Outcome<f64> {
     values.sum()
 }
 
-/// MONITOR slows the server down; this is as much as is worth it.
+/// The longest sample: MONITOR slows the server down, and a longer one is not worth that.
 const LONGEST_SAMPLE: Duration = Duration::from_millis(250);

@@ -1,5 +1,5 @@
-//! How long a lock takes from one process to another: one holds it, the other asks and falls asleep, the
-//! one releases. Nobody else is there, so nothing but the hand-off is in the time.
+//! The hand-off scenario, the time a lock takes from one process to another: one holds it, the other requests it and falls asleep, the one
+//! releases it. There is no other client, so nothing but the hand-off is in the time.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -59,14 +59,14 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
 
     let mut figures = Figures::new();
     percentiles(&latency, &mut figures);
-    // A round is two grants: the hand-off, and the first holder's own.
+    // A round has two grants: the hand-off, and the first holder's own.
     let grants = to_f64(latency.count() * 2).max(1.0);
     figures.insert(figure::SCRIPTS, to_f64(done.scripts()) / grants);
     Ok(Result::Figures(figures))
 }
 
-/// Has both take turns at another name for a while, with callers enough that some always wait: rounds alone
-/// are too few to make a virtual machine compile what they run.
+/// Lets both take turns at another name for a while, with callers enough that some always wait: the rounds alone are too few for a virtual
+/// machine to compile what they run.
 fn crowd(
     children: &mut [Child],
     work: &Work,
@@ -97,12 +97,12 @@ fn crowd(
     Ok(None)
 }
 
-/// One hand-off, in nanoseconds.
+/// Plays one hand-off; returns its nanoseconds.
 fn round(one: &mut Child, other: &mut Child, dice: &mut u64, limit: Duration) -> Outcome<u64> {
     one.say("lock")?;
     at(one, limit)?;
     other.say("lock")?;
-    // Long enough to ask, to subscribe, to ask again and to sleep; not in step with anybody's timer.
+    // The time is long enough to send a request, to subscribe, to send another and to sleep; it is not in step with any timer.
     *dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     thread::sleep(ASLEEP_AFTER + Duration::from_micros((*dice >> 33) % 2_000));
     one.say("unlock")?;

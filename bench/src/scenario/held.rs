@@ -1,4 +1,4 @@
-//! Many locks held for a while by one client that keeps them alive.
+//! The scenario of held locks: many locks held for a while by one client that keeps them alive.
 
 use std::thread;
 
@@ -20,7 +20,7 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
         warmup: stage.warmup(act).as_secs_f64(),
         yields: false,
     };
-    // Not one that has worked before: its memory is to be compared.
+    // A fresh process, since its memory is to be compared.
     let mut child = stage.fresh_child(act.contestant)?;
     child.give(&work)?;
     if let Ready::Cannot(why) = stage.ready(act, &mut child)? {
@@ -37,7 +37,7 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     thread::sleep(time);
     let (done, cpu) = (server.gauges()?.since(&before), child.cpu()? - cpu_before);
 
-    // Looked for on the server too: who does not know of a loss cannot tell.
+    // The locks are counted on the server too: a client that does not notice a loss cannot report it.
     let kept = server.keys()?.min(held);
     child.say("end")?;
     let lost = child.hear(stage.patience())?.lost.ok_or_else(missing)?;

@@ -1,4 +1,4 @@
-//! Many waiters in one process for a lock that another process holds; then it lets go, and each has it once.
+//! The queue scenario: many waiters in one process for a lock that another process holds; then it releases the lock, and each has it once.
 
 use std::thread;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
         warmup: stage.warmup(act).as_secs_f64(),
         yields: false,
     };
-    // Not one that has worked before: its memory is to be compared.
+    // A fresh process, since its memory is to be compared.
     let mut crowd = stage.fresh_child(act.contestant)?;
     crowd.give(&work)?;
     if let Ready::Cannot(why) = stage.ready(act, &mut crowd)? {
@@ -64,13 +64,13 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     ])))
 }
 
-/// Waits until nobody asks any more: all that want to wait do so.
+/// Waits until no more requests are sent: all callers are waiting.
 fn asleep(server: &mut Server) -> Outcome {
     let mut asked = server.gauges()?.scripts();
     for _ in 0..LOOKS {
         thread::sleep(Duration::from_millis(500));
         let now = server.gauges()?.scripts();
-        // The head of a queue may look from time to time.
+        // The head of a queue may poll from time to time.
         if now <= asked + FEW {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What is said of a run that reached its targets, or did not.
+//! The lines about a run that met its targets, or did not.
 
 use super::*;
 use crate::book::{Entry, Result};

@@ -1,4 +1,4 @@
-//! Somebody else holds the lock.
+//! Tests of a lock that another client holds.
 
 use nix::sys::signal::Signal;
 
@@ -12,7 +12,7 @@ on_every_store! {
     a_free_lock_is_had_without_waiting,
 }
 
-// Long enough for one answer on a busy machine: who has heard nothing by then cannot say that somebody holds it.
+// The wait is long enough for one reply on a busy machine: a client without a reply by then cannot say that the lock is held.
 fn busy_is_75_and_says_who_it_is(stage: &Stage) {
     let _holder = stage.hold("x");
     for words in [

@@ -1,4 +1,4 @@
-//! Many processes count in one file: read, add, write.
+//! Tests in which many processes count in one file: read, add, write.
 
 use std::process::{Child, Command, Stdio};
 
@@ -16,20 +16,20 @@ fn twenty_processes_lose_no_count(stage: &Stage) {
     assert_eq!(count(stage, &lock, TURNS), PROCESSES * TURNS);
 }
 
-/// Without it, the test above would show nothing.
+/// The control run: without it, the test above would show nothing.
 #[test]
 fn without_a_lock_they_lose_some() {
     let counted = count(&Stage::sqlite(), "", TURNS / 4);
     assert!(counted < PROCESSES * TURNS / 4, "{counted}");
 }
 
-/// What the file says in the end.
+/// Returns the number in the file at the end.
 fn count(stage: &Stage, lock: &str, turns: usize) -> usize {
     let file = stage.file("count");
     std::fs::write(&file, "0\n").expect("the folder is ours");
-    // A pause between reading and writing: time for all the others.
+    // The pause between reading and writing is time for all the other processes.
     let add = format!("read n < {file}; sleep 0.002; echo $((n + 1)) > {file}");
-    // Nothing was done if the store has not answered in time, as happens on a machine that stands still.
+    // A turn is repeated if the store has not replied in time, as happens on a machine that stands still: nothing was done then.
     let turn = format!(
         "until {lock} sh -c '{add}'; do [ $? = 69 ] && [ $late -lt 200 ] || exit 1; late=$((late + 1)); done"
     );
@@ -44,7 +44,7 @@ fn count(stage: &Stage, lock: &str, turns: usize) -> usize {
     for mut process in processes {
         assert!(process.wait().expect("it is our child").success());
     }
-    // Without a lock, one who wrote a longer number may have left its end.
+    // Without a lock, the end of a longer number from another process may be left.
     let count = stage.read("count");
     let count = count.lines().next().expect("they wrote to it");
     count.parse().expect("a number")

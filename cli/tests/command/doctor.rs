@@ -1,4 +1,4 @@
-//! `doctor`.
+//! Tests of `doctor`.
 
 use crate::stage::{Stage, distlock, object, ran, wait_until};
 use crate::support::rights;
@@ -20,7 +20,7 @@ fn a_doctor_looks_at_the_store(stage: &Stage) {
     let tried = tried.filter(|finding| finding["what"] == "locking");
     let tried: Vec<_> = tried.map(|finding| finding["verdict"].clone()).collect();
     assert_eq!(tried, ["ok"], "{ran:?}");
-    // Which left nothing behind.
+    // The probe left nothing behind.
     assert_eq!(stage.run(&["ls"]).out, "");
     let text = stage.run(&["doctor"]);
     let not_tried = "--    locking      not tried: --probe acquires a lock and releases it";
@@ -106,7 +106,7 @@ fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
     ] {
         assert_eq!(verdict(what).as_deref(), Some(expected), "{what}: {ran:?}");
     }
-    // The channels of this user's own locks are enough.
+    // Access to the channels of this user's own locks is enough.
     stage.server().cmd(&[
         "ACL",
         "SETUSER",

@@ -1,4 +1,4 @@
-//! The store of those who name none: a file of the user's own.
+//! Tests of the default store, for users who name none: a file of the user's own.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn runs_of_one_user_exclude_each_other() {
     assert_eq!(ran.code, 75, "{ran:?}");
 }
 
-/// A shell may have it and a cron job not: two files would be two locks.
+/// A shell may have the variable set and a cron job not: two files would be two locks.
 #[test]
 fn where_a_shell_keeps_its_state_makes_no_difference() {
     let stage = Stage::sqlite();
@@ -48,7 +48,7 @@ fn a_user_without_home_has_the_one_on_the_list_of_users() {
     let users = stage.file("passwd");
     let us = format!("root:x:0:0:root:{}:/bin/sh\n", stage.file("home"));
     std::fs::write(&users, us).expect("there is room");
-    // With a list of users of its own, in which we are root: the real one names a folder that is none of the test's.
+    // The namespace has a list of users of its own, in which we are root: the real one names a folder that is none of the test's.
     let script = "mount --bind \"$1\" /etc/passwd && shift && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount"]);
@@ -65,7 +65,7 @@ fn a_user_without_home_has_the_one_on_the_list_of_users() {
 #[test]
 fn a_folder_that_cannot_be_written_is_69_with_the_way_out() {
     let mut command = distlock(&["run", "x", "--", "echo", "never"]);
-    // Nobody writes there, not even root.
+    // Not even root can write there.
     command
         .env("HOME", "/proc/self")
         .env_remove("XDG_STATE_HOME");
@@ -75,7 +75,7 @@ fn a_folder_that_cannot_be_written_is_69_with_the_way_out() {
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
 }
 
-/// `sudo -E`: what root makes in a user's home keeps the user from a file of their own.
+/// `sudo -E`: a file that root creates in a user's home would keep the user from having one of their own.
 #[test]
 fn another_users_home_is_69_and_stays_as_it_is() {
     let stage = Stage::sqlite();
@@ -102,7 +102,7 @@ fn another_users_home_is_69_and_stays_as_it_is() {
         let left = std::fs::read_dir(&home).expect("root may").count();
         assert_eq!(left, 0, "nothing is made in it");
     } else {
-        // Root of a namespace, in which the system's folders belong to somebody else.
+        // Root of a namespace, in which the system's folders belong to another user.
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user"]);
         command.arg(env!("CARGO_BIN_EXE_distlock")).args(words);
@@ -115,7 +115,7 @@ fn another_users_file_is_69_with_the_way_out() {
     let stage = Stage::sqlite();
     assert_eq!(stage.run(&["run", "x", "--", "true"]).code, 0);
     let ran = if nix::unistd::geteuid().is_root() {
-        // The other is nobody, who may not even look into the folder.
+        // The other user is `nobody`, who may not even search the folder.
         let others = Public::new();
         let words = ["run", "--url", &stage.url(), "x", "--", "echo", "never"];
         ran(others.distlock(65534, &words))
@@ -135,7 +135,7 @@ fn another_users_file_is_69_with_the_way_out() {
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
 }
 
-/// As in a container that was started with `--user 12345` and without a HOME.
+/// The environment is that of a container that was started with `--user 12345` and without a HOME.
 #[test]
 fn users_without_home_or_name_have_a_file_each() {
     let others = Public::new();
@@ -161,7 +161,7 @@ fn users_without_home_or_name_have_a_file_each() {
     assert_eq!(holder.end().code, 143);
 }
 
-/// Where every user may read the program; nobody may where it was built, perhaps.
+/// A copy of the program in a folder in which every user may read it; the folder where it was built may be unreadable for others.
 struct Public(tempfile::TempDir);
 
 impl Public {
@@ -170,8 +170,8 @@ impl Public {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).expect("it is ours");
         let program = folder.path().join("distlock");
-        // Not by ourselves: a process that another test starts meanwhile has the open file for a moment, and what
-        // somebody may still write to cannot be run.
+        // `cp` makes the copy, not this process: a process that another test starts meanwhile has the open file for a moment, and a file
+        // that is still open for writing cannot be run.
         let copied = Command::new("cp")
             .arg(env!("CARGO_BIN_EXE_distlock"))
             .arg(&program)
@@ -180,8 +180,8 @@ impl Public {
         Self(folder)
     }
 
-    /// `distlock` of another user, who has no environment to speak of. Only root can become another; everybody else
-    /// is one by name, in a namespace of its own: still ourselves to the file system, and another to the program.
+    /// Returns `distlock` of another user, without an environment. Only root can become another user; any other user becomes one by name,
+    /// in a namespace of its own: still ourselves to the file system, and another user to the program.
     fn distlock(&self, user: u32, words: &[&str]) -> Command {
         let mut command = Command::new("setsid");
         if nix::unistd::geteuid().is_root() {
@@ -200,7 +200,7 @@ impl Public {
     }
 }
 
-/// A user that no list knows, and what it leaves behind.
+/// A user that is in no list of users, and the files that it leaves behind.
 struct StrayUser(u32);
 
 impl StrayUser {
@@ -219,7 +219,7 @@ impl Drop for StrayUser {
 fn the_next_waiter_need_not_wait_for_a_dead_holders_lease() {
     let stage = Stage::sqlite();
     let mut took: Vec<Duration> = Vec::new();
-    // Who is not told asks every two seconds, every time, and the lease is thirty; a busy machine is slow now and then.
+    // A waiter that is not notified polls every two seconds, every time, and the lease is thirty; a busy machine is slow now and then.
     while took.iter().all(|took| *took >= Duration::from_millis(1500)) {
         assert!(took.len() < 20, "{took:?}");
         let mut holder = stage.start(&["run", "x", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
@@ -240,12 +240,12 @@ fn the_next_waiter_need_not_wait_for_a_dead_holders_lease() {
 #[test]
 fn what_a_command_works_on_stays_locked_though_we_are_killed() {
     let stage = Stage::sqlite();
-    // In the background of the command, even.
+    // The pid is that of a program in the background of the command.
     let script = "sh -c 'echo $$; exec sleep 1000' & wait";
     let mut holder = stage.start(&["run", "--lease", "500ms", "x", "--", "sh", "-c", script]);
     let command = pid_of(&holder.line());
     let pid = format!("pid {}", holder.pid());
-    // Said in the background, a moment after the grant.
+    // The label is stored in the background, a moment after the grant.
     wait_until("its label is seen", || {
         stage.run(&["show", "x"]).out.contains(&pid)
     });
@@ -281,7 +281,7 @@ fn a_release_that_fails_says_what_becomes_of_the_lock() {
         command.stdin(input);
         let mut run = Running::start(command);
         run.says("held");
-        // Whoever writes keeps all others from it.
+        // A write transaction keeps all other clients from the file.
         let file = rusqlite::Connection::open(stage.file("locks.db"));
         let file = file.expect("it is there");
         file.execute_batch("BEGIN IMMEDIATE").expect("it is free");
@@ -326,7 +326,7 @@ fn a_list_is_not_put_out_by_a_long_name() {
     assert!(ran.out.len() < 2000, "{}", ran.out.len());
 }
 
-/// `distlock` of a user whose home is the stage's folder.
+/// Returns `distlock` of a user whose home is the stage's folder.
 fn at_home(stage: &Stage, words: &[&str]) -> Command {
     let mut command = distlock(words);
     command

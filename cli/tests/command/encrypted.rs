@@ -1,4 +1,4 @@
-//! A server that speaks TLS.
+//! Tests of a server that speaks TLS.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn a_command_trusts_whom_it_is_told_to_trust_and_nobody_else() {
     let run = ran(distlock(&["run", "--url", &named, "stock", "--", "true"]));
     assert_eq!(run.code, 0, "{run:?}");
 
-    // The system's word, if it gives it.
+    // Without `ca`, the system's certificates decide.
     let trusting = |ca: &Path| {
         let mut command = distlock(&["run", "--url", &bare, "stock", "--", "true"]);
         command.env("SSL_CERT_FILE", ca).env_remove("SSL_CERT_DIR");

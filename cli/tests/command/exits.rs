@@ -1,4 +1,4 @@
-//! Every exit code of `run`.
+//! Tests of every exit code of `run`.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! What a failover, or a restart, could cost, and what is asked for against it.
+//! Tests of the risk of a failover, or a restart, and of the options against it.
 
 use crate::stage::{Stage, distlock, object, ran};
 
@@ -13,7 +13,7 @@ fn a_lock_that_too_few_replicas_have_does_not_count() {
         assert_eq!(alone.code, 69, "{alone:?}");
         alone.err
     };
-    // It waits for a replica for half of the time that an answer may take: a busy machine may need the other half.
+    // The command waits for a replica for half of the reply timeout: a busy machine may need the other half.
     let told = (0..5).map(|_| alone()).find(|told| told.contains("0 of"));
     let told = told.expect("it is said in time");
     assert!(told.contains("0 of 1 replicas"), "{told}");
@@ -53,7 +53,7 @@ fn no_lease_is_longer_than_the_delay() {
     let long = stage.run(&words);
     assert_eq!(long.code, 64, "{long:?}");
     assert!(long.err.contains("failover_delay"), "{long:?}");
-    // One that nobody has chosen is as short as it has to be.
+    // A lease that no option sets is as short as it has to be.
     let words = ["run", "--failover-delay", "5s", "x", "--", "true"];
     let usual = stage.run(&words);
     assert_eq!(usual.code, 0, "{usual:?}");

@@ -1,4 +1,4 @@
-//! `--fenced`: a token for each grant.
+//! Tests of `--fenced`: a token for each grant.
 
 use crate::stage::{Stage, object, ran};
 
@@ -18,7 +18,7 @@ on_every_store! {
 }
 
 const US: &str = env!("CARGO_BIN_EXE_distlock");
-/// What a command says of its token.
+/// A script that prints the token of its command.
 const TOKEN: &str = "echo ${DISTLOCK_TOKEN-none}";
 /// The microseconds of 2025: no token is less.
 const LEAST: u64 = 1_735_689_600_000_000;
@@ -30,7 +30,7 @@ fn commands_after_each_other_get_greater_and_greater_tokens(stage: &Stage) {
         assert_eq!((ran.code, &*ran.err), (0, ""), "{ran:?}");
         grows(&mut last, number(&ran.out));
     }
-    // One that has waited.
+    // The next holder has waited.
     let mut holder = stage.start(&["run", "--fenced", "x", "--", "sh", "-c", HOLD]);
     grows(&mut last, number(&holder.line()));
     let mut waiter = stage.start(&["run", "--fenced", "x", "--", "sh", "-c", TOKEN]);
@@ -68,7 +68,7 @@ fn a_lock_of_another_kind_has_no_token(stage: &Stage) {
     for kind in [&[][..], &["--simple"]] {
         let words = [&["run"], kind, &["x", "--", "sh", "-c", TOKEN]].concat();
         let mut command = stage.command(&words);
-        // Whatever is left of somebody else's.
+        // The variable is a leftover of another run.
         command.env("DISTLOCK_TOKEN", "7");
         let ran = ran(command);
         assert_eq!((ran.code, &*ran.out), (0, "none\n"), "{kind:?}: {ran:?}");
@@ -90,7 +90,7 @@ fn a_run_of_another_lock_inside_does_not_have_the_outer_token(stage: &Stage) {
 }
 
 fn a_run_inside_another_has_the_token_of_its_hold(stage: &Stage) {
-    // Of whichever kind it asks for, and through another lock: the hold is there.
+    // An inner run of any kind, and one inside another lock, finds the hold.
     for inside in [
         "run --fenced --wait 0 x -- ",
         "run --wait 0 x -- ",
@@ -126,7 +126,7 @@ fn a_token_that_outlives_its_hold_is_worth_nothing(stage: &Stage) {
     let again = ran(command);
     assert_eq!(again.code, 0, "{again:?}");
     assert!(number(&again.out) > number(old), "{again:?}");
-    // A plain hold of the same name: the store still knows the last token, which is not this one's.
+    // A plain hold of the same name: the store still knows the last token, which is not this hold's.
     let script = format!("exec {US} run x -- sh -c '{TOKEN}'");
     let mut command = stage.command(&["run", "x", "--", "sh", "-c", &script]);
     command
@@ -184,7 +184,7 @@ fn what_is_acquired_has_a_token_and_is_given_back_by_its_owner(stage: &Stage) {
     grows(&mut last, taken["token"].as_u64().expect("a number"));
     let plain = json(&["other"]);
     assert!(plain["token"].is_null(), "{plain}");
-    // One line, as ever.
+    // The output of a plain lock stays one line.
     let plain = stage.run(&["acquire", "--lease", "10m", "third"]);
     assert_eq!(plain.out.lines().count(), 1, "{plain:?}");
 }
@@ -225,16 +225,16 @@ fn the_token_is_in_redissons_counter() {
     let server = stage.server();
     let counter: u64 = server.query(&["GET", "redisson_lock_token:{x}"]);
     assert_eq!(counter, number(&ran.out));
-    // As Redisson counts on.
+    // Redisson increments the counter in this way.
     server.cmd(&["INCR", "redisson_lock_token:{x}"]);
     let next = stage.run(&["run", "--fenced", "x", "--", "sh", "-c", TOKEN]);
     assert!(number(&next.out) > counter + 1, "{next:?}");
 }
 
-/// Says its token, and holds on.
+/// A script that prints its token, and holds on.
 const HOLD: &str = "echo $DISTLOCK_TOKEN; exec sleep 1000";
 
-/// A token as a command finds it: digits, and nothing else.
+/// Parses a token as a command finds it: digits, and nothing else.
 #[track_caller]
 fn number(text: &str) -> u64 {
     let text = text.trim_end();
@@ -242,7 +242,7 @@ fn number(text: &str) -> u64 {
     text.parse().expect("digits")
 }
 
-/// The one after `last`.
+/// Checks that the token is greater than `last`, and replaces `last`.
 #[track_caller]
 fn grows(last: &mut u64, token: u64) {
     assert!(token > *last, "{token} after {last}");

@@ -1,4 +1,4 @@
-//! Help that fits a terminal, and completions.
+//! Tests of the help, which fits a terminal, and of completions.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -70,7 +70,7 @@ fn completions_are_sound() {
         }
         assert!(!ran.out.contains("__child "), "{shell}");
     }
-    // The one shell that is everywhere reads its own.
+    // bash, the one shell that is everywhere, reads its own completions.
     let mut bash = Command::new("bash");
     let mut bash = bash
         .arg("-n")

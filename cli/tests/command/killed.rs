@@ -1,4 +1,4 @@
-//! `kill -9` on us, with a server that sees nothing of it: the command does not go on without its lock.
+//! Tests of `kill -9` on distlock, with a server that sees nothing of it: the command does not go on without its lock.
 
 use nix::sys::signal::Signal;
 

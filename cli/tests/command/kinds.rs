@@ -1,4 +1,4 @@
-//! `--fair`, `--read` and `--write`.
+//! Tests of `--fair`, `--read` and `--write`.
 
 use serde_json::Value;
 
@@ -56,7 +56,7 @@ fn those_who_wait_in_line_are_shown(stage: &Stage) {
     assert!(shown.out.contains(&line), "{shown:?}");
 }
 
-/// It holds nothing that could be given back, and its id is what `show` tells.
+/// A waiter holds nothing that could be released, and its id is shown by `show`.
 fn who_waits_is_not_sent_away_by_a_release(stage: &Stage) {
     for (holds, waits) in [("--fair", "--fair"), ("--read", "--write")] {
         let holder = stage.hold_with(&[holds, "x"]);
@@ -126,7 +126,7 @@ fn every_reader_is_shown(stage: &Stage) {
         (&lock["kind"], length(&lock, "holders")),
         (&"read".into(), 2)
     );
-    // Each with its own lease.
+    // Each holder has its own lease.
     let leases = lock["holders"].as_array().into_iter().flatten();
     let leases = leases.map(|holder| holder["ttl_ms"].as_u64());
     let (shortest, longest) = (leases.clone().min(), leases.max());
@@ -151,7 +151,7 @@ fn one_kind_at_a_time(stage: &Stage) {
     }
 }
 
-/// Until so many are known to wait for `x`.
+/// Waits until this many waiters for `x` are known.
 fn wait_for_waiters(stage: &Stage, count: usize) {
     wait_until("they wait", || {
         let shown = stage.run(&["show", "--json", "x"]);

@@ -1,4 +1,4 @@
-//! `latch set`, `down` and `wait`.
+//! Tests of `latch set`, `down` and `wait`.
 
 use crate::stage::Stage;
 
@@ -27,7 +27,7 @@ fn a_latch_is_set_once(stage: &Stage) {
     assert_eq!(stage.run(&["latch", "set", "built", "3"]).code, 0);
     let again = stage.run(&["latch", "set", "built", "5"]);
     assert_eq!(again.code, 64);
-    // In a file nothing else is a number.
+    // In a file no other state is a number.
     let state = stage.lasts(
         "`built` is the number 3: a latch, or another program's counter",
         "`built` is a latch with 3 left",
@@ -66,7 +66,7 @@ fn a_wait_that_is_over_is_75(stage: &Stage) {
     assert_eq!((over.code, &*over.err), (75, message));
     let other = ["latch", "wait", "--wait", "0", "--busy-code", "3", "built"];
     assert_eq!(stage.run(&other).code, 3);
-    // It would be taken for open.
+    // The exit code would be taken for that of an open latch.
     let silent = ["latch", "wait", "--wait", "0", "--busy-code", "0", "built"];
     assert_eq!(stage.run(&silent).code, 64);
 }
@@ -104,7 +104,7 @@ fn a_number_that_is_not_above_zero_is_neither_called_a_latch_nor_missing() {
         let set = stage.run(&["latch", "set", "built", "2"]);
         assert_eq!((set.code, &*set.err), (69, NO_LATCH));
     }
-    // The number 0 cannot be told from none, in `permits delete` either.
+    // `permits delete` cannot tell the number 0 from no number, either.
     for (number, code, message) in [
         ("-3", 69, NO_LATCH),
         (

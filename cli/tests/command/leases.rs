@@ -1,4 +1,4 @@
-//! How long a lock is held: at least, at most, and through outages.
+//! Tests of how long a lock is held: at least, at most, and through outages.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ fn a_quick_command_keeps_its_lock_for_at_least_that_long(stage: &Stage) {
 }
 
 fn a_slow_command_is_not_made_slower(stage: &Stage) {
-    // Twice the patience of `end`, if the command added it to what it is asked for.
+    // The lock would be held for twice the wait limit of `end`, if the command added it to its minimum.
     let ran = stage.start(&["run", "--at-least", "10ms", "x", "--", "sleep", "0.1"]);
     assert_eq!(ran.end().code, 0);
 }
@@ -50,7 +50,8 @@ fn who_keeps_a_lock_after_its_command_can_be_ended(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-/// One that keeps `x`, with this lease, though its command has ended with 6: nothing but us is there to be asked.
+/// Starts a run that keeps `x`, with this lease, though its command has ended with 6: no process but distlock itself is left to receive a
+/// signal.
 fn lingering(stage: &Stage, lease: &str) -> Running {
     let words = ["run", "--lease", lease, "--at-least", "1h", "x", "--"];
     let command = ["sh", "-c", "echo done; exit 6"];
@@ -64,7 +65,7 @@ fn lingering(stage: &Stage, lease: &str) -> Running {
 }
 
 fn a_lock_that_has_gone_is_not_kept(stage: &Stage) {
-    // One that asks the store only after the release, on a busy machine, cannot know that it was later.
+    // A run that sends its request only after the release, on a busy machine, cannot know that it was later.
     let again = (1..TRIES).map(|_| loses_what_it_keeps(stage));
     let in_time = again.into_iter().find(|ended| ended.code != 76);
     let ended = in_time.unwrap_or_else(|| loses_what_it_keeps(stage));
@@ -97,7 +98,8 @@ fn several_locks_one_of_which_went_while_the_command_ran_are_76_though_they_were
     loses_while_the_command_runs(stage, &["a", "b", "c"], "b");
 }
 
-/// Ends well, and keeps these locks for so long that its next renewal notices; `lost` goes before it ends.
+/// Checks a run whose command ends well, and which keeps these locks for so long that its next renewal notices the loss; `lost` is released
+/// before the command ends.
 fn loses_while_the_command_runs(stage: &Stage, words: &[&str], lost: &str) {
     let release = format!("{US} release --force {lost} > /dev/null");
     let options = ["run", "--lease", "5s", "--at-least", "1h"];
@@ -129,7 +131,7 @@ fn a_lock_that_turns_out_to_be_held_has_been_held_while_the_command_ran() {
     assert_eq!(run.end().code, 6);
 }
 
-/// A run that has said that it does not know whether `x` was held until its command ended, with 6.
+/// Starts a run that has said that it does not know whether `x` was held until its command ended, with 6.
 fn ends_while_the_server_stands_still(stage: &Stage) -> Running {
     let words = ["run", "--lease", "15s", "--at-least", "1h", "x", "--"];
     let script = ["sh", "-c", "echo held; read line; exit 6"];

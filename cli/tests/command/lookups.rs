@@ -1,4 +1,4 @@
-//! `ls`, `show`, `release`, `acquire` and `watch`.
+//! Tests of `ls`, `show`, `release`, `acquire` and `watch`.
 
 use serde_json::Value;
 
@@ -141,7 +141,7 @@ fn json_is_one_object_per_line(stage: &Stage) {
 
 fn names_and_labels_give_the_terminal_no_orders(stage: &Stage) {
     let _held = stage.hold("a\u{1b}[2Jb");
-    // As somebody else's program may have written it.
+    // The label is one that another client may have written.
     stage.set_label("c\u{1b}[2Jd@web1 pid 4242 since 2026-11-16T02:00:00Z: e\u{1b}[2Jf\r\u{9b}2J");
     let is_harmless = |said: &str| {
         for part in ["a\\u{1b}[2Jb", "c\\u{1b}[2Jd", "e\\u{1b}[2Jf"] {
@@ -255,7 +255,7 @@ fn a_watch_knows_each_kind(stage: &Stage) {
         let owner = stage.run(&["acquire", kind, &option, "--lease", "10m"]).out;
         let owner = owner.split_whitespace().next().expect("an owner");
         let shown = match kind {
-            // Nobody waits for it: a server cannot tell it from a plain one.
+            // There is no waiter: a server cannot tell a fair lock from a plain one.
             "fair" if stage.lasts(true, false) => "plain",
             kind => kind,
         };
@@ -310,7 +310,7 @@ fn no_lookup_shows_a_password(stage: &Stage) {
     let script = format!("echo held; exec sleep 1000 # {command}");
     let mut run = stage.start(&["run", "x", "--", "sh", "-c", &script]);
     run.says("held");
-    // Said in the background, a moment after the grant.
+    // The label is stored in the background, a moment after the grant.
     wait_until("its label is seen", || {
         stage.run(&["show", "x"]).out.contains("redis://***@db/")
     });

@@ -1,4 +1,4 @@
-//! The lock is lost while the command runs: everything it started is ended.
+//! Tests of a lock that is lost while the command runs: all processes that it started are ended.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::stage::{Ran, Running, Stage, is_alive, parent, pid_of, state, wait_un
 
 const US: &str = env!("CARGO_BIN_EXE_distlock");
 
-/// As it is given below.
+/// The grace that the commands below set.
 const GRACE: Duration = Duration::from_secs(4);
 
 #[test]
@@ -87,7 +87,7 @@ on_every_store! {
     a_run_that_was_stopped_until_its_lock_had_gone_wakes_its_command_only_to_end_it,
 }
 
-/// Three generations, each of which says its pid, the last in a session of its own.
+/// A script of three generations, each of which prints its pid, the last in a session of its own.
 const TREE: &str = "echo $$; sh -c 'echo $$; sleep 1000 & echo $!; wait' & \
                     setsid sh -c 'echo $$; exec sleep 1000' & wait";
 
@@ -98,7 +98,7 @@ fn a_lock_taken_by_force_ends_the_command_with_76(stage: &Stage) {
 }
 
 fn a_command_that_ignores_term_is_killed_after_the_grace(stage: &Stage) {
-    // The first says that it was asked; the others do not listen at all.
+    // The first process prints that it received TERM; the others ignore it.
     let deaf = "trap \"\" TERM; echo $$; while :; do sleep 1; done";
     let stubborn = format!(
         "trap 'echo asked' TERM; echo $$; sh -c '{deaf}' & setsid sh -c '{deaf}' & echo $$; \
@@ -111,12 +111,12 @@ fn a_command_that_ignores_term_is_killed_after_the_grace(stage: &Stage) {
     let asked = Instant::now();
     ends_with_76(run, &tree, "`x` was lost");
     let took = asked.elapsed();
-    // What it said was heard a little later.
+    // Its output arrived a little later.
     assert!(took > GRACE / 2, "it was given no time: {took:?}");
 }
 
 fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
-    // A daemon: its parents have gone.
+    // A daemon: its parents have ended.
     let daemon = "echo $$; (setsid sh -c '(sh -c \"echo \\$\\$; exec sleep 1000\" &)' &); \
                   sleep 1000 & echo $!; sleep 1000 & echo $!; wait";
     let (run, tree) = tree(stage, &["--lease", "5s", "x"], daemon);
@@ -126,8 +126,8 @@ fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
 
 fn orphans_of_processes_that_the_shell_had_before_are_left_alone(stage: &Stage) {
     let (go, orphan) = (stage.file("go"), stage.file("orphan"));
-    // The first child of the shell outlives it as a child of distlock, and then leaves an orphan behind; the command
-    // leaves two, one of them from a session of its own.
+    // The first child of the shell outlives it as a child of distlock, and then leaves an orphan behind; the command leaves two, one of
+    // them from a session of its own.
     let script = format!(
         "sh -c 'while ! [ -e {go} ]; do sleep 0.05; done; setsid sleep 1000 & echo $! > {orphan}.new; \
          mv {orphan}.new {orphan}' > /dev/null 2>&1 & \
@@ -217,7 +217,7 @@ fn what_a_trap_of_a_passed_on_term_starts_runs_undisturbed_after_a_loss(stage: &
     assert_eq!(run.end().code, 76);
 }
 
-/// TERM that a command takes for a request to reload is no request to end, once the grace is over.
+/// A TERM that a command takes for a request to reload is no request to end, once the grace is over.
 fn a_command_that_goes_on_after_a_passed_on_term_receives_it_again_after_a_loss(stage: &Stage) {
     let script = "trap 'n=${n}1; echo TERM $n; [ \"$n\" = 1 ] || exit' TERM; echo ready; while :; do sleep 0.1; done";
     let words = [
@@ -228,7 +228,7 @@ fn a_command_that_goes_on_after_a_passed_on_term_receives_it_again_after_a_loss(
     let passed_on = Instant::now();
     run.signal(Signal::SIGTERM);
     run.says("TERM 1");
-    // Not how long anything takes: the grace has to be over.
+    // The sleep measures no speed: the grace has to be over.
     std::thread::sleep(Duration::from_millis(4500).saturating_sub(passed_on.elapsed()));
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
     run.says("TERM 11");
@@ -291,14 +291,14 @@ fn a_stopped_command_is_ended_too(stage: &Stage) {
     wait_until("they stand still", || {
         tree.iter().all(|pid| state(pid) == Some('T'))
     });
-    // Nobody has ended, and nothing is lost.
+    // No process has ended, and no lock is lost.
     assert!(stage.is_held("x"));
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
     ends_with_76(run, &tree, "`x` was lost");
 }
 
 fn a_run_that_was_stopped_until_its_lock_had_gone_wakes_its_command_only_to_end_it(stage: &Stage) {
-    // Whoever is woken before it is told to end has the time to say so.
+    // A process that is continued before it receives TERM has the time to say so.
     let script = "trap 'echo woken' CONT; echo $$; while :; do :; done";
     let words = [
         "run", "--lease", "6s", "--fixed", "x", "--", "sh", "-c", script,
@@ -358,7 +358,7 @@ fn a_server_that_stands_still_ends_the_command_when_its_lease_does() {
     stage.server().continue_process();
 }
 
-/// A run of a script that says four pids.
+/// Starts a run of a script that prints four pids.
 fn tree(stage: &Stage, words: &[&str], script: &str) -> (Running, Vec<String>) {
     let words = [&["run"][..], words, &["--", "sh", "-c", script]].concat();
     let mut run = stage.start(&words);

@@ -1,6 +1,6 @@
-//! The real binary, as a shell would use it.
+//! Tests of the real binary, as a shell would use it.
 //!
-//! What the store may change is played on every store: `fn case(stage: &Stage)`, named once in
+//! Behaviour that could differ by store is tested on every store: `fn case(stage: &Stage)`, named once in
 //! [`on_every_store!`]. A missing server fails; nothing is skipped.
 #![expect(
     clippy::disallowed_methods,

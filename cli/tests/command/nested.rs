@@ -1,4 +1,4 @@
-//! A run inside another.
+//! Tests of a run inside another.
 
 use nix::sys::signal::Signal;
 
@@ -80,7 +80,7 @@ fn a_hold_that_has_ended_is_no_hold(stage: &Stage) {
         !left_over.contains(again.out.trim()),
         "it took the lock itself"
     );
-    // Somebody else holds it now: the variable is no key.
+    // Another client holds it now: the variable is no proof of a hold.
     let _holder = stage.hold("x");
     assert_eq!(run_inside(stage, left_over, "echo never").code, 75);
 }
@@ -95,7 +95,7 @@ fn a_lost_outer_hold_ends_the_inner_command(stage: &Stage) {
 }
 
 fn a_signal_reaches_the_innermost_command_once(stage: &Stage) {
-    // A while after the first one, so that a second would have come.
+    // The script waits a while after the first TERM, so that a second would have come.
     let counts = "n=0; trap 'n=$((n+1))' TERM; echo ready; \
                   while [ $n = 0 ]; do sleep 0.05; done; sleep 0.3; echo $n times; exit 5";
     for inner in ["x", "y"] {
@@ -116,7 +116,7 @@ fn nonsense_in_the_environment_is_no_hold(stage: &Stage) {
     }
 }
 
-/// A run of `x` that is told of these holds around it.
+/// Runs `x` with an environment that names these holds around it.
 fn run_inside(stage: &Stage, held: &str, script: &str) -> Ran {
     let mut command = stage.command(&["run", "--wait", "0", "x", "--", "sh", "-c", script]);
     command.env("DISTLOCK_HELD", held);

@@ -1,4 +1,4 @@
-//! `permits set`, `show` and `delete`.
+//! Tests of `permits set`, `show` and `delete`.
 
 use crate::stage::Stage;
 

@@ -1,4 +1,4 @@
-//! `--permits N`, and several names.
+//! Tests of `--permits N`, and of several names.
 
 use crate::stage::{Stage, object};
 
@@ -167,7 +167,7 @@ fn permits_of_several_names_are_taken_together(stage: &Stage) {
     assert_eq!(stage.run(&words(&["a"])).code, 0);
 }
 
-/// However many of them it was, and though the command ended well.
+/// The code is the same however many locks were lost, and though the command ended well.
 fn a_command_whose_locks_were_all_lost_is_76(stage: &Stage) {
     let url = stage.url();
     for names in [&["a"][..], &["a", "b"], &["c", "b", "a"]] {

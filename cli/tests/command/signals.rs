@@ -1,4 +1,4 @@
-//! Signals that are sent to us reach the command.
+//! Tests of signals: those sent to distlock reach the command.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -136,7 +136,7 @@ fn blocked_signals_are_heard_all_the_same(stage: &Stage) {
     assert_eq!(run.end().code, 7);
 }
 
-/// `distlock` as somebody starts it who has blocked every signal there is.
+/// Returns `distlock` with every signal blocked that can be.
 fn blocked(stage: &Stage, words: &[&str]) -> Command {
     let mut command = Command::new("setsid");
     command
@@ -148,7 +148,7 @@ fn blocked(stage: &Stage, words: &[&str]) -> Command {
 }
 
 fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
-    // One process: a shell that waits for a stopped child to become its command is not stopped itself.
+    // The command is one process: a shell that waits for a stopped child to become its command is not stopped itself.
     let script = "echo $$; exec sleep 1000";
     let mut run = stage.start(&["run", "x", "--", "sh", "-c", script]);
     let command = run.line();
@@ -166,7 +166,7 @@ fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
 }
 
 fn what_was_told_to_end_tidies_up_under_the_lock(stage: &Stage) {
-    // The shell dies at once; its child takes the time that it is given.
+    // The shell dies at once; its child uses the whole grace.
     let file = stage.file("enough");
     let child = format!(
         "trap 'until [ -e {file} ]; do sleep 0.05; done; echo tidied; exit 0' TERM; echo ready; \
@@ -186,7 +186,7 @@ fn what_was_told_to_end_tidies_up_under_the_lock(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-/// The pid of the command.
+/// Returns the pid of the command.
 fn command_of(run: &Running) -> String {
     let list = format!("/proc/{0}/task/{0}/children", run.pid());
     let list = std::fs::read_to_string(list).expect("it runs");
@@ -194,7 +194,7 @@ fn command_of(run: &Running) -> String {
 }
 
 fn what_outlives_a_command_that_was_told_to_end_is_killed(stage: &Stage) {
-    // The shell dies at once, and is buried; the rest of its group listens to nobody.
+    // The shell dies at once, and is reaped; the rest of its group ignores TERM.
     let stubborn = "trap \"\" TERM; echo $$; while :; do sleep 0.05; done";
     let script = format!("sh -c '{stubborn}' & wait");
     let words = ["run", "--grace", "300ms", "x", "--", "sh", "-c", &script];
@@ -214,7 +214,7 @@ fn a_server_that_does_not_answer_keeps_nobody_who_is_to_end() {
     ] {
         for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
             let mut took: Vec<Option<Duration>> = Vec::new();
-            // Who waits for the server does so for two seconds, every time; a busy machine is slow now and then.
+            // A run that waits for the server does so for two seconds, every time; a busy machine is slow now and then.
             while took
                 .iter()
                 .flatten()
@@ -227,12 +227,12 @@ fn a_server_that_does_not_answer_keeps_nobody_who_is_to_end() {
     }
 }
 
-/// As the command says that the store has not answered.
+/// The exit code for a store that has not replied.
 const UNAVAILABLE: i32 = 69;
 
-/// How long one takes to end that waits for a server which does not answer; none if it has given up before it is to end.
+/// Returns how long a run that waits for the server's reply takes to end; none if it has given up before the signal.
 fn ends_after(words: &[&str], signal: Signal, code: i32) -> Option<Duration> {
-    // One each: nobody takes another's call for its own.
+    // Each run has a server of its own, so that none takes another's connection for its own.
     let server = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
     let address = server.local_addr().expect("it has one");
     let mut command = distlock(words);

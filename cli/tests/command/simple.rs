@@ -1,4 +1,4 @@
-//! `--simple`: the lock that redis-py, redsync and redlock know.
+//! Tests of `--simple`: the lock that redis-py, redsync and redlock know.
 
 use crate::stage::{Stage, object, ran};
 
@@ -87,7 +87,7 @@ fn what_is_acquired_stays_until_its_owner_gives_it_back(stage: &Stage) {
     let owner = taken.out.trim();
     let busy = stage.run(&[&acquire[..], &["--wait", "0"]].concat());
     assert_eq!(busy.code, 75, "{busy:?}");
-    // Another owner, in every respect but that it holds nothing.
+    // Another owner, the same in every respect but that it holds nothing.
     let other = format!("{owner}1");
     let wrong = stage.run(&["release", "deploy", "--owner", &other]);
     assert_eq!(wrong.code, 1, "{wrong:?}");
@@ -142,7 +142,7 @@ fn a_watch_tells_what_happens(stage: &Stage) {
 
 fn a_run_inside_another_runs_under_its_hold(stage: &Stage) {
     let owner = "echo $DISTLOCK_NAME $DISTLOCK_OWNER";
-    // Of whichever kind it asks for: the hold is there.
+    // An inner run of either kind finds the hold.
     for inner in ["--simple --wait 0", "--wait 0"] {
         let script = format!("{owner}; exec {US} run {inner} x -- sh -c '{owner}'");
         let ran = stage.run(&["run", "--simple", "x", "--", "sh", "-c", &script]);
@@ -162,7 +162,7 @@ fn the_key_is_what_other_libraries_look_for() {
     assert_eq!(server.query::<String>(&["TYPE", "x"]), "string");
     assert_eq!(server.query::<String>(&["GET", "x"]), taken.out.trim());
     assert!((500_000..=600_000).contains(&server.pttl("x")));
-    // As theirs do it.
+    // The other libraries acquire it in this way.
     let set: Option<String> = server.query(&["SET", "x", "theirs", "NX", "PX", "60000"]);
     assert_eq!(set, None);
 }
@@ -175,7 +175,7 @@ fn another_librarys_lock_is_waited_for_and_left_alone() {
     let busy = stage.run(&["run", "--simple", "--wait", "0", "x", "--", "true"]);
     assert_eq!(busy.code, 75);
     assert_eq!(busy.err, "distlock: `x` is held by somebody else\n");
-    // What is in such a string may be anything.
+    // The content of such a string may be anything.
     assert_eq!(stage.run(&["ls"]).out, "");
     for words in [
         &["show", "x"][..],
@@ -195,7 +195,7 @@ fn another_librarys_lock_is_waited_for_and_left_alone() {
         "their-secret"
     );
     assert!(waiter.is_running());
-    // Nobody is told.
+    // No client is notified.
     stage.server().cmd(&["DEL", "x"]);
     waiter.says("mine");
     assert_eq!(waiter.end().code, 0);
@@ -237,7 +237,7 @@ fn a_server_that_runs_no_scripts_will_do() {
         let refused = run(&address);
         assert_eq!((refused.code, &*refused.out), (69, ""), "{refused:?}");
         let ran = run(&format!("{address}?scripts=off"));
-        // Renewed meanwhile.
+        // The lease was renewed meanwhile.
         assert_eq!((ran.code, &*ran.out), (0, "done\n"), "{ran:?}");
         assert!(!stage.is_held("x"));
     }

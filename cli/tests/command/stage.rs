@@ -1,4 +1,4 @@
-//! A store of the test's own, and how one uses the command on it.
+//! The stage of a test: a store of its own, and how the command is run on it.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::support::RedisServer;
 pub(crate) use crate::support::{PATIENCE, wait_until};
 
-/// A store that nobody else uses, and a folder.
+/// A store that no other test uses, and a folder.
 pub(crate) struct Stage {
     server: Option<RedisServer>,
     folder: TempDir,
@@ -37,12 +37,12 @@ impl Stage {
         }
     }
 
-    /// The server, for what only a server can suffer.
+    /// Returns the server, for faults that only a server has.
     pub(crate) fn server(&self) -> &RedisServer {
         self.server.as_ref().expect("it is a server's stage")
     }
 
-    /// Whether holds have a lease that ends, or last while their command runs.
+    /// Returns the value for a store whose holds have a lease that ends, or for one whose holds last while their command runs.
     pub(crate) fn lasts<T>(&self, leased: T, running: T) -> T {
         if self.server.is_some() {
             leased
@@ -67,14 +67,14 @@ impl Stage {
         std::fs::read_to_string(self.file(name)).unwrap_or_default()
     }
 
-    /// `distlock` with these words on this store.
+    /// Returns `distlock` with these arguments on this store.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = distlock(words);
         command.env("DISTLOCK_URL", self.url());
         command
     }
 
-    /// A shell with this script, on this store.
+    /// Returns a shell with this script, on this store.
     pub(crate) fn shell(&self, script: &str) -> Command {
         let mut command = alone("sh");
         command.args(["-c", script]);
@@ -82,24 +82,24 @@ impl Stage {
         command
     }
 
-    /// `distlock` with these words on this store, to its end. Again if the store had no time to answer.
+    /// Runs `distlock` with these arguments on this store to its end. It runs again if the store had no time to reply.
     pub(crate) fn run(&self, words: &[&str]) -> Ran {
         let again = (1..TRIES).map(|_| ran(self.command(words)));
         let in_time = again.into_iter().find(|ran| !ran.was_late());
         in_time.unwrap_or_else(|| ran(self.command(words)))
     }
 
-    /// The same, begun.
+    /// Starts `distlock` with these arguments, without waiting for its end.
     pub(crate) fn start(&self, words: &[&str]) -> Running {
         Running::start(self.command(words))
     }
 
-    /// Begins to hold a lock, for as long as nobody ends it.
+    /// Starts to hold a lock, until the run is ended.
     pub(crate) fn hold(&self, name: &str) -> Running {
         self.hold_with(&[name])
     }
 
-    /// The same with options before the name.
+    /// Starts to hold a lock, with options before the name.
     pub(crate) fn hold_with(&self, words: &[&str]) -> Running {
         let command = &["--", "sh", "-c", "echo held; exec sleep 1000"];
         let words = [&["run"][..], words, command].concat();
@@ -114,17 +114,17 @@ impl Stage {
             tries -= 1;
             assert!(ran.was_late() && tries > 0, "{ran:?}");
         };
-        // Said in the background, a moment after the grant.
+        // The label is stored in the background, a moment after the grant.
         let name = words[words.len() - 5];
         wait_until("its label is seen", || {
             let shown = self.run(&["show", "--json", name]).out;
-            // That of another holder may have been there before.
+            // The label of another holder may have been there before.
             shown.contains("sleep 1000") && !shown.contains("\"label\":null")
         });
         holder
     }
 
-    /// Waits until somebody waits for a lock, the only one that is waited for here.
+    /// Waits until a client waits for a lock, the only one with waiters here.
     pub(crate) fn is_awaited(&self) {
         wait_until("somebody waits", || match &self.server {
             Some(server) => !server.pubsub_channels().is_empty(),
@@ -137,7 +137,7 @@ impl Stage {
         });
     }
 
-    /// The same of this one: it may be waited for without listening, where several are.
+    /// Waits until a client waits for this lock: where there are several, it may wait without a subscription.
     pub(crate) fn is_awaited_for(&self, name: &str) {
         let listed = format!("SELECT 1 FROM listeners WHERE channel LIKE '%:{name}'");
         wait_until("somebody waits for it", || match &self.server {
@@ -155,7 +155,7 @@ impl Stage {
         });
     }
 
-    /// Calls all clients otherwise than they do themselves.
+    /// Gives all clients another label than they have set themselves.
     pub(crate) fn set_label(&self, label: &str) {
         let Some(server) = &self.server else {
             let file = rusqlite::Connection::open(self.file("locks.db"));
@@ -173,13 +173,13 @@ impl Stage {
         }
     }
 
-    /// Whether somebody holds a lock.
+    /// Reports whether a lock is held.
     pub(crate) fn is_held(&self, name: &str) -> bool {
         self.run(&["show", name]).code == 0
     }
 }
 
-/// `distlock` with these words, and nothing of the environment that it goes by, nor the terminal that the tests may
+/// Returns `distlock` with these arguments, without the environment variables that it reads, and without the terminal that the tests may
 /// have been started from.
 pub(crate) fn distlock(words: &[&str]) -> Command {
     let mut command = alone(env!("CARGO_BIN_EXE_distlock"));
@@ -187,7 +187,7 @@ pub(crate) fn distlock(words: &[&str]) -> Command {
     command
 }
 
-/// This program, in the same way.
+/// Returns this program, in the same way.
 fn alone(program: &str) -> Command {
     let mut command = Command::new("setsid");
     command.arg(program);
@@ -204,7 +204,7 @@ fn alone(program: &str) -> Command {
     command
 }
 
-/// How a command ended, and what it said.
+/// The exit code of a command, and its output.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -213,7 +213,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Whether nothing was done because the store did not answer within two seconds, for which a busy machine may stand still.
+    /// Reports whether nothing was done because the store did not reply within two seconds, for which a busy machine may stand still.
     fn was_late(&self) -> bool {
         let why = ["timed out", "not opened within"];
         self.code == 69 && self.out.is_empty() && why.iter().any(|why| self.err.contains(why))
@@ -230,7 +230,7 @@ pub(crate) fn ran(mut command: Command) -> Ran {
     }
 }
 
-/// As a shell tells it. Of signals only one may end us: Ctrl-C's.
+/// Returns the exit code as a shell reports it. Only one signal may end distlock: Ctrl-C's.
 pub(crate) fn code(status: ExitStatus) -> i32 {
     let interrupted = status.signal() == Some(Signal::SIGINT as i32);
     status
@@ -239,18 +239,18 @@ pub(crate) fn code(status: ExitStatus) -> i32 {
         .unwrap_or_else(|| panic!("it was killed: {status}"))
 }
 
-/// A command that runs. Ended, with what it started, when this is dropped.
+/// A running command. It is ended, with the processes that it started, when this is dropped.
 pub(crate) struct Running {
     child: Mortal,
     output: BufReader<ChildStdout>,
 }
 
-/// Ended when dropped, and its command with it.
+/// A process that is ended when this is dropped, and its command with it.
 struct Mortal(Child);
 
 impl Drop for Mortal {
     fn drop(&mut self) {
-        // Asked first: where the store sees who is at work, a command outlives a `distlock` that is killed.
+        // TERM first: on a store that sees which processes run, a command outlives a `distlock` that is killed.
         let pid = i32::try_from(self.0.id()).map(Pid::from_raw);
         if let (Ok(None), Ok(pid)) = (self.0.try_wait(), pid) {
             let _ = kill(pid, Signal::SIGTERM);
@@ -259,7 +259,7 @@ impl Drop for Mortal {
         while begun.elapsed() < A_MOMENT && matches!(self.0.try_wait(), Ok(None)) {
             std::thread::sleep(POLL);
         }
-        // Both fail only for one that has ended.
+        // Both fail only for a process that has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -278,13 +278,13 @@ impl Running {
         Pid::from_raw(i32::try_from(self.child.0.id()).expect("a pid fits"))
     }
 
-    /// Its next line, which must come.
+    /// Returns its next line, which must come.
     pub(crate) fn line(&mut self) -> String {
         let line = self.next_line();
         line.expect("it ended instead of saying something")
     }
 
-    /// Its next line, or none if it ends.
+    /// Returns its next line, or none if it ends.
     fn next_line(&mut self) -> Option<String> {
         let mut line = String::new();
         if self.output.buffer().is_empty() {
@@ -297,7 +297,7 @@ impl Running {
         line.ends_with('\n').then(|| line.trim_end().to_owned())
     }
 
-    /// The next line of its standard error, which must come. Read byte by byte, so that the rest stays in the pipe.
+    /// Returns the next line of its standard error, which must come. It reads byte by byte, so that the rest stays in the pipe.
     pub(crate) fn err_line(&mut self) -> String {
         let pipe = self.child.0.stderr.as_mut().expect("it is piped");
         let (mut line, mut byte) = (Vec::new(), [0]);
@@ -328,13 +328,13 @@ impl Running {
         self.child.0.try_wait().expect("it is our child").is_none()
     }
 
-    /// Closes our end of its output; its end must come.
+    /// Closes our end of its output; waits for its end, which must come.
     pub(crate) fn stop_reading(self) -> Ran {
         drop(self.output);
         end(self.child, String::new)
     }
 
-    /// Its end, which must come.
+    /// Waits for its end, which must come.
     pub(crate) fn end(self) -> Ran {
         end(self.child, || {
             let before = String::from_utf8_lossy(self.output.buffer()).into_owned();
@@ -360,7 +360,8 @@ fn end(mut child: Mortal, output: impl FnOnce() -> String) -> Ran {
     }
 }
 
-/// What is in a pipe now. Not to its end: what the command started may have the other one, and go on.
+/// Returns the current content of a pipe. It does not read to the end: a process that the command started may have the other end, and go
+/// on.
 fn rest(mut pipe: impl Read + AsFd) -> String {
     rustix::io::ioctl_fionbio(&pipe, true).expect("pipes need not wait");
     let mut bytes = Vec::new();
@@ -370,36 +371,36 @@ fn rest(mut pipe: impl Read + AsFd) -> String {
     String::from_utf8(bytes).expect("it speaks text")
 }
 
-/// Whether a process is there and at work: neither gone nor merely unburied.
+/// Reports whether a process exists and runs: neither gone nor a zombie.
 pub(crate) fn is_alive(pid: &str) -> bool {
     state(pid).is_some_and(|state| state != 'Z')
 }
 
-/// The pid of its parent.
+/// Returns the pid of its parent.
 pub(crate) fn parent(pid: &str) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
     let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
     Some(parent.to_owned())
 }
 
-/// What a process does, as the system says it in one letter; none if it has gone.
+/// Returns the state of a process as the system's letter for it; none if it has gone.
 pub(crate) fn state(pid: &str) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// The pid that a command has said.
+/// Parses the pid that a command has printed.
 pub(crate) fn pid_of(line: &str) -> Pid {
     Pid::from_raw(line.trim().parse().expect("a pid"))
 }
 
-/// How long something that is no longer needed has to end by itself.
+/// Upper bound for the end of a process that is no longer needed.
 const A_MOMENT: Duration = Duration::from_secs(10);
-/// How often something is tried that a busy machine may have kept from being quick.
+/// How often a step is tried that a busy machine may have kept from being quick.
 pub(crate) const TRIES: usize = 20;
 const POLL: Duration = Duration::from_millis(5);
 
-/// A line of `--json`.
+/// Parses a line of `--json`.
 pub(crate) fn object(line: &str) -> Value {
     let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
     assert!(value.is_object(), "{line}");

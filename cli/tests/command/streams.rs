@@ -1,4 +1,4 @@
-//! What the command reads, writes and finds, and who stops reading us.
+//! Tests of the streams: what the command reads, writes and finds, and readers that stop reading.
 
 use std::io::{PipeReader, PipeWriter, Write};
 use std::process::Stdio;
@@ -57,7 +57,7 @@ fn nothing_of_ours_is_on_the_output(stage: &Stage) {
 }
 
 fn who_does_not_read_our_messages_holds_nobody_up(stage: &Stage) {
-    // Busy, and lost; and what the command writes there is its own affair.
+    // The cases are a busy and a lost lock; output of the command itself is not distlock's.
     let _holder = stage.hold("busy");
     for (words, code) in [
         (&["run", "--wait", "2s", "busy", "--", "true"][..], 75),
@@ -112,7 +112,7 @@ fn an_owner_may_be_thrown_away(stage: &Stage) {
     assert!(stage.is_held("x"));
 }
 
-/// A pipe that takes nothing more.
+/// Returns a pipe that is full.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().expect("pipes can be made");
     let wait = |writer: &PipeWriter, wait: bool| {
@@ -150,7 +150,7 @@ fn an_owner_that_nobody_reads_is_74_and_holds_nothing() {
         &["acquire", "x", "--lease", "1h"][..],
         &["acquire", "x", "--lease", "1h", "--json"],
     ] {
-        // `distlock acquire … | true`, for one that is quick.
+        // `distlock acquire … | true`, where the reader ends first.
         let (reader, writer) = std::io::pipe().expect("pipes can be made");
         drop(reader);
         let (code, err) = ran_into(stage.command(words).stdout(writer));
@@ -178,7 +178,7 @@ fn an_output_that_cannot_be_written_is_74() {
     let (code, err) = ran_into(help.stdout(full().expect("Linux has it")));
     assert_eq!(code, 74);
     assert!(err.contains("cannot write"), "{err}");
-    // Nobody learnt the owner, so nobody could give the lock back.
+    // The owner was not printed, so no client could release the lock.
     let mut acquire = stage.command(&["acquire", "x", "--lease", "1h"]);
     let (code, _) = ran_into(acquire.stdout(full().expect("Linux has it")));
     assert_eq!(code, 74);
@@ -198,7 +198,7 @@ fn messages_to_nobody_do_no_harm() {
     );
 }
 
-/// The exit code, and what was said beside the output.
+/// Returns the exit code, and the output besides stdout.
 fn ran_into(command: &mut std::process::Command) -> (i32, String) {
     let child = command.stderr(Stdio::piped()).spawn();
     let output = child.expect("distlock can be started").wait_with_output();

@@ -1,4 +1,4 @@
-//! What is different on a terminal: colours, a line while one waits, questions, and Ctrl-C.
+//! Tests of a terminal: colours, a progress line during a wait, questions, and Ctrl-C.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -53,7 +53,7 @@ fn a_terminal_that_stands_still_keeps_no_waiter_from_its_lock(stage: &Stage) {
     let file = stage.file("mine");
     let mut waiter = Terminal::start(stage, &["run", "x", "--", "touch", &file], &[]);
     waiter.shows("waiting for `x`");
-    // Ctrl-S; then until there is something new to be shown.
+    // Ctrl-S; then wait until there is something new to be shown.
     waiter.types("\u{13}");
     std::thread::sleep(Duration::from_millis(1500));
     drop(holder);
@@ -85,13 +85,13 @@ fn a_list_that_takes_long_shows_how_far_it_is() {
         wait_until("it asks for the second page", || {
             !proxy.injected().is_empty()
         });
-        // No line is shown for a list that takes less.
+        // A list that takes less time shows no progress line.
         std::thread::sleep(Duration::from_millis(350));
         proxy.let_go();
         list.shows("scanned ");
         let code = list.end();
         tries -= 1;
-        // On a machine that stands still, the answer may come when the time for it is over.
+        // On a machine that stands still, the reply may come after its timeout.
         if code != UNAVAILABLE || tries == 0 {
             assert_eq!(code, 0);
             break list;
@@ -102,10 +102,10 @@ fn a_list_that_takes_long_shows_how_far_it_is() {
     });
 }
 
-/// How a command ends that the server has not answered in time.
+/// The exit code if the server has not replied in time.
 const UNAVAILABLE: i32 = 69;
 
-/// Says how often it was interrupted, a while after the first time.
+/// A script that prints how often it was interrupted, a while after the first time.
 const COUNTS: &str = "n=0; trap \"n=\\$((n+1))\" INT; echo ready; while [ $n = 0 ]; do sleep 0.05; done; \
      sleep 0.3; echo $n times; exit 5";
 
@@ -118,7 +118,7 @@ fn ctrl_c_reaches_the_command_once(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-/// A shell goes on with its script unless what it has started was ended by that signal, too.
+/// A shell goes on with its script unless the program it has started was ended by that signal, too.
 fn ctrl_c_stops_a_script_around_us(stage: &Stage) {
     ctrl_c_stops(stage, "sh -c 'echo ready; exec sleep 60'", "ready");
     assert!(!stage.is_held("x"));
@@ -129,7 +129,7 @@ fn ctrl_c_stops_a_script_around_us_while_we_wait(stage: &Stage) {
     ctrl_c_stops(stage, "true", "waiting for `x`");
 }
 
-/// A script that runs a command under `x`, once this is shown.
+/// Runs a script with a command under `x`, and interrupts it once this text is shown.
 fn ctrl_c_stops(stage: &Stage, command: &str, shown: &str) {
     let us = env!("CARGO_BIN_EXE_distlock");
     let script = format!("{us} run x -- {command}; echo went on");
@@ -148,7 +148,7 @@ fn a_terminal_can_be_read_from(stage: &Stage) {
     assert_eq!(run.end(), 0);
 }
 
-/// As `git commit`, `ssh` and `less` do it.
+/// `git commit`, `ssh` and `less` read the terminal in this way.
 fn a_terminal_can_be_read_from_though_the_input_is_a_pipe(stage: &Stage) {
     let us = env!("CARGO_BIN_EXE_distlock");
     let asks = "cat; read line < /dev/tty; echo got $line; exit 3";
@@ -174,7 +174,7 @@ fn ctrl_c_reaches_the_command_once_though_the_input_is_a_pipe(stage: &Stage) {
 }
 
 fn what_ctrl_c_has_reached_is_not_asked_again(stage: &Stage) {
-    // The command dies at once, and leaves one behind that takes its time.
+    // The command dies at once, and leaves a process behind that takes its time.
     let tidies = "trap \"sleep 0.5; echo tidied; exit\" INT; trap \"echo asked again\" TERM; \
                   echo ready; while :; do sleep 0.05; done";
     let script = format!("env --default-signal=INT sh -c '{tidies}' & exec sleep 1000");
@@ -195,14 +195,14 @@ fn a_command_in_the_background_that_wants_the_terminal_is_told_of(stage: &Stage)
     let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
     around.shows("it wants the terminal");
     assert!(stage.is_held("x"));
-    // However still it stands, it can be ended.
+    // Even a stopped run can be ended.
     around.types("\n");
     around.shows("ended with 143");
     assert_eq!(around.end(), 0);
     assert!(!stage.is_held("x"));
 }
 
-/// In a shell with job control: without one the system spares us.
+/// The shell has job control: without one the system does not stop us.
 fn ctrl_z_stops_us_and_the_command(stage: &Stage) {
     let us = env!("CARGO_BIN_EXE_distlock");
     let asks = "echo pids $PPID $$ .; read line < /dev/tty; echo got $line";
@@ -272,7 +272,7 @@ fn a_waiter_for_another_librarys_lock_is_shown_that_it_waits() {
 fn of_many_readers_none_is_chosen() {
     let stage = Stage::redis();
     let owner = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";
-    // As Redisson's read/write lock leaves them.
+    // A hash as Redisson's read/write lock writes it.
     let (one, other) = (&*format!("{owner}:1"), &*format!("{owner}:2"));
     let hash = ["mode", "read", one, "1", other, "1"];
     stage.server().cmd(&[&["HSET", "x"], &hash[..]].concat());
@@ -283,7 +283,7 @@ fn of_many_readers_none_is_chosen() {
     stage.server().cmd(&["PEXPIRE", "x", "60000"]);
     let before = stage.server().hgetall("x");
     let mut release = Terminal::start(&stage, &["release", "x"], &[]);
-    // It would say yes, if it were asked.
+    // The answer would be yes, if the question came.
     release.types("y\n");
     release.shows("`x` has 2 holders");
     assert_eq!(release.end(), 1);
@@ -323,7 +323,7 @@ fn a_signal_from_elsewhere_still_reaches_the_command(stage: &Stage) {
     assert_eq!(run.end(), 7);
 }
 
-/// The command shares the group of the script around us; that goes on.
+/// The command shares the group of the script around distlock; the script goes on.
 fn a_lost_lock_ends_the_command_and_nothing_beside_it(stage: &Stage) {
     let us = env!("CARGO_BIN_EXE_distlock");
     let script = format!(
@@ -361,7 +361,7 @@ impl Terminal {
             .stdout(Stdio::from(end()))
             .stderr(Stdio::from(end()));
         let program = command.spawn().expect("setsid can be started");
-        // The command has the other ends, and this has ours: the screen ends with the program.
+        // The command has the other ends, and this process has ours: the screen ends with the program.
         drop((command, pty.slave));
         let keyboard = File::from(pty.master);
         let screen: Arc<Mutex<Vec<u8>>> = Arc::default();
@@ -369,7 +369,7 @@ impl Terminal {
             keyboard.try_clone().expect("it can be cloned"),
             screen.clone(),
         );
-        // Ends when the last program on the terminal does.
+        // The thread ends when the last program on the terminal does.
         std::thread::spawn(move || {
             let mut bytes = [0; 1024];
             while let Ok(length @ 1..) = reader.read(&mut bytes) {
@@ -422,7 +422,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Both fail only for one that has ended.
+        // Both fail only for a process that has ended.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }

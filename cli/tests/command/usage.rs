@@ -1,4 +1,4 @@
-//! Every bad argument.
+//! Tests of every bad argument.
 
 use crate::stage::{Stage, distlock, ran};
 

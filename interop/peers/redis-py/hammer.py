@@ -1,7 +1,7 @@
-"""Many threads that add one to a counter under a lock, by reading and then writing it, and note when they held it.
+"""Many threads that add one to a counter under a lock, by reading and then writing it, and log when they held it.
 
 Each grant is a line of the log, `name who from to`, with the machine's monotonic clock: from after the lock was granted
-until before it is given back. Our own workers write the same.
+until before it is released. Our own workers write the same.
 """
 
 import random
@@ -57,7 +57,7 @@ class Worker(threading.Thread):
             self.failure = failure
 
     def turn(self, name):
-        """One grant, if it comes. The ways to lock are spread over the threads."""
+        """Plays one turn, with a grant if the lock was acquired. The ways to lock are spread over the threads."""
         lock = self.client.lock(name, timeout=30)
         if self.locked:
             patience = 1 if self.number % 4 == 3 else None

@@ -1,4 +1,4 @@
-"""The real redis-py Lock, driven by lines of JSON: a command a line on stdin, an answer a line on stdout.
+"""The real redis-py Lock, driven by lines of JSON: a command per line on stdin, a reply per line on stdout.
 
     {"id":1,"thread":"t1","client":"t1","cmd":"lock","name":"x","lease":30000}
     {"id":1,"result":"0b5c…","from":73412,"to":73978}
@@ -66,13 +66,13 @@ class Locks:
         }
 
     def lock(self, command):
-        """With the `value` that is wanted, or one of its own."""
+        """Acquires with the `value` of the command, or with one of its own."""
         lock = self.fresh(command)
         lock.acquire(token=command.get("value"))
         return lock.local.token.decode()
 
     def try_lock(self, command):
-        """The value that stands in the key, or nothing. Without `wait` it asks once."""
+        """Returns the value of the key, or None. Without `wait` it sends one request."""
         lock = self.fresh(command)
         wait = command.get("wait")
         if wait is None:
@@ -82,11 +82,11 @@ class Locks:
         return lock.local.token.decode() if granted else None
 
     def unlock(self, command):
-        """Nothing, or why it was refused."""
+        """Returns None, or why it was refused."""
         return refusal(self.held(command).release)
 
     def extend(self, command):
-        """Nothing, or why it was refused. Its two ways, in turn."""
+        """Returns None, or why it was refused. It uses the two ways of redis-py in turn."""
         lock = self.held(command)
         lease = command["lease"] / 1000
         lock.reacquires = not getattr(lock, "reacquires", False)
@@ -95,7 +95,7 @@ class Locks:
         return refusal(lambda: lock.extend(lease, replace_ttl=True))
 
     def look(self, command):
-        """What is in the store, through this library's client."""
+        """Returns the state of the lock in the store, read through this library's client."""
         client, name = self.clients.of(command), command["name"]
         value = client.get(name)
         return {
@@ -143,7 +143,7 @@ class Peer:
 
     def take(self, command):
         if command["cmd"] == "halt":
-            # Dies as a process does that is killed: nothing is given back, nobody is told.
+            # Dies as a killed process does: without a release, without a notification.
             os._exit(137)
         name = command.get("thread", "main")
         if name not in self.threads:
@@ -157,7 +157,7 @@ class Peer:
             answer = {"id": command["id"], "from": time.monotonic_ns()}
             try:
                 answer["result"] = self.deeds[command["cmd"]](command)
-            except Exception as error:  # The harness is to hear of anything.
+            except Exception as error:  # The harness has to learn of any failure.
                 answer["error"] = f"{type(error).__module__}.{type(error).__name__}"
                 answer["message"] = str(error)
             answer["to"] = time.monotonic_ns()

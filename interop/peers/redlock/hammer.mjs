@@ -1,7 +1,7 @@
-// Many tasks that add one to a counter under a lock, by reading and then writing it, and note when they held it.
+// Many tasks that add one to a counter under a lock, by reading and then writing it, and log when they held it.
 //
 // Each grant is a line of the log, `name who from to`, with the machine's monotonic clock: from after the lock was granted
-// until before it is given back. Our own workers write the same.
+// until before it is released. Our own workers write the same.
 
 import { writeFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -18,7 +18,7 @@ export async function hammer({ redis, redlock, all }, work) {
       const line = await turn(redis, redlock, several, work, name, number);
       if (line) lines.push(line);
       else refused++;
-      // It pauses between its own tries only.
+      // redlock pauses only between its own tries.
       if (several && !line) await sleep(50 + Math.random() * 100);
     }
     return { lines, refused };

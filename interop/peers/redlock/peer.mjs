@@ -1,11 +1,11 @@
-// The real redlock, driven by lines of JSON: a command a line on stdin, an answer a line on stdout.
+// The real redlock, driven by lines of JSON: a command per line on stdin, a reply per line on stdout.
 //
 //   {"id":1,"thread":"t1","client":"t1","cmd":"lock","name":"x","lease":30000}
 //   {"id":1,"result":"5d41…","from":73412,"to":73978}
 //   {"id":2,"error":"ReplyError","message":"…","from":…,"to":…}
 //
 // Commands of one thread run one after the other; those of different threads at the same time. `from` and `to` are the
-// machine's monotonic clock in nanoseconds. The end of stdin is the end of the process, without cleaning up.
+// machine's monotonic clock in nanoseconds. The process ends with its stdin, without cleaning up.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -40,13 +40,13 @@ const impatient = (patience = 2_000) => ({
   enableOfflineQueue: false,
 });
 
-/** To one server, or to all of `addresses`, for one lock on most of them, with some `patience` with each. */
+/** Connects to one server, or to all of `addresses`, for one lock on a majority of them, with `patience` as the timeout of each. */
 async function connect({ client, address, addresses, patience }) {
   const all = address
     ? [new Redis(address)]
     : addresses.map((address) => new Redis(address, impatient(patience)));
   for (const redis of all) {
-    // A server that is gone; those who ask it are told by its answer.
+    // A server is gone; the callers learn it from their own requests.
     redis.on("error", () => {});
     if (redis.status !== "ready") await once(redis, "ready");
   }
@@ -115,11 +115,11 @@ async function refusal(attempt) {
   }
 }
 
-/** Tells that the key is somebody else's, or gone, from that nobody could say. */
+/** Reports whether the key is another client's, or gone, as opposed to servers that could not say. */
 async function isRefusal(error) {
   if (!(error instanceof ExecutionError)) return false;
   const attempts = await Promise.all(error.attempts);
-  // No attempt at all: it saw by the clock that its lease is over. Of several servers some may have said nothing.
+  // Without any attempt, the clock showed that the lease has expired. Of several servers some may not have replied.
   return attempts.every(({ votesAgainst }) =>
     [...votesAgainst.values()].some((vote) => vote instanceof ResourceLockedError),
   );
@@ -160,7 +160,7 @@ const threads = new Map();
 
 for await (const line of createInterface({ input: process.stdin })) {
   const command = JSON.parse(line);
-  // Dies as a process does that is killed: nothing is given back, nobody is told.
+  // Dies as a killed process does: without a release, without a notification.
   if (command.cmd === "halt") process.kill(process.pid, "SIGKILL");
   const before = threads.get(command.thread) ?? Promise.resolve();
   threads.set(command.thread, before.then(() => perform(command)));

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// work is what the hammer is told.
+// work is a work order of the hammer.
 type work struct {
 	Names   []string `json:"names"`
 	Threads int      `json:"threads"`
@@ -26,11 +26,11 @@ type work struct {
 	Log     string   `json:"log"`
 }
 
-// hammer lets many goroutines add one to a counter under a lock, by reading and then writing it, and note when they
+// hammer lets many goroutines add one to a counter under a lock, by reading and then writing it, and log when they
 // held it.
 //
 // Each grant is a line of the log, `name who from to`, with the machine's monotonic clock: from after the lock was
-// granted until before it is given back. Our own workers write the same.
+// granted until before it is released. Our own workers write the same.
 func hammer(order command) (any, error) {
 	inner := clientOf(order)
 	end := now() + order.Millis*int64(time.Millisecond)
@@ -61,7 +61,7 @@ func hammer(order command) (any, error) {
 	return map[string]int64{"grants": grants, "refused": refused.Load()}, err
 }
 
-// turn is one grant, if it comes; what it returns is its line. The ways to lock are spread over the goroutines.
+// turn plays one turn and returns the line of its grant, if there is one. The ways to lock are spread over the goroutines.
 func (c *client) turn(order command, name string, number int, random *rand.Rand) (string, error) {
 	ctx := context.Background()
 	tries := 1 << 30

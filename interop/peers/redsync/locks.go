@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// client is one connection pool for each server, and the mutexes taken through them, by thread and name.
+// client is one connection pool for each server, and the mutexes acquired through them, by thread and name.
 type client struct {
-	// redis is of the first server.
+	// redis is the client of the first server.
 	redis   *redis.Client
 	all     []*redis.Client
 	sync    *redsync.Redsync
@@ -26,11 +26,11 @@ type client struct {
 
 var (
 	clients = map[string]*client{}
-	// guard is of the map above.
+	// guard protects the map above.
 	guard sync.Mutex
 )
 
-// between is how long a waiter with an end to its patience pauses; one without has redsync's default, 50 to 250 ms.
+// between is how long a waiter with a timeout pauses between tries; one without has redsync's default, 50 to 250 ms.
 const between = 100 * time.Millisecond
 
 func connect(order command) (any, error) {
@@ -66,8 +66,8 @@ func connect(order command) (any, error) {
 	return true, nil
 }
 
-// impatient makes go-redis heed the time that redsync gives each server, and give up soon where redsync gives none:
-// a server that hangs must not hold up the others.
+// impatient makes go-redis respect the timeout that redsync sets for each server, and time out soon where redsync sets none:
+// a server that hangs must not delay the others.
 func impatient(options *redis.Options, millis *int64) {
 	patience := 2 * time.Second
 	if millis != nil {
@@ -80,7 +80,7 @@ func impatient(options *redis.Options, millis *int64) {
 	options.MaxRetries = -1
 }
 
-// close ends all connections.
+// close closes all connections.
 func (c *client) close() error {
 	var all error
 	for _, inner := range c.all {
@@ -123,7 +123,7 @@ func (c *client) held(order command) *redsync.Mutex {
 	return c.mutexes[[2]string{order.Thread, order.Name}]
 }
 
-// take locks with so many tries, and says which value stands in the key, or nothing if somebody else has it.
+// take acquires the lock with the tries of the options, and returns the value of the key, or nil if another client holds the lock.
 func (c *client) take(order command, options ...redsync.Option) (any, error) {
 	expiry := redsync.WithExpiry(time.Duration(order.Lease) * time.Millisecond)
 	mutex := c.sync.NewMutex(order.Name, append(options, expiry)...)
@@ -151,13 +151,13 @@ func tryLock(order command) (any, error) {
 	return clientOf(order).take(order, redsync.WithTries(tries), redsync.WithRetryDelay(between))
 }
 
-// unlock says nothing, or why it was refused.
+// unlock returns nil, or why it was refused.
 func unlock(order command) (any, error) {
 	_, err := clientOf(order).held(order).Unlock()
 	return refusal(err)
 }
 
-// extend says nothing, or why it was refused. It is for as long as the mutex was made for.
+// extend returns nil, or why it was refused. The new lease is as long as that of the mutex.
 func extend(order command) (any, error) {
 	_, err := clientOf(order).held(order).Extend()
 	return refusal(err)
@@ -171,7 +171,7 @@ func isMine(order command) (any, error) {
 	return mutex.Valid()
 }
 
-// look is what is in the store, through this library's client.
+// look returns the state of the lock in the store, read through this library's client.
 func look(order command) (any, error) {
 	inner, ctx := clientOf(order).redis, context.Background()
 	kind, err := inner.Type(ctx, order.Name).Result()
@@ -182,7 +182,7 @@ func look(order command) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// go-redis has no milliseconds for its answers without a time.
+	// go-redis has no milliseconds for replies without a time.
 	millis := left.Milliseconds()
 	if left < 0 {
 		millis = int64(left)
@@ -201,7 +201,7 @@ func refusal(err error) (any, error) {
 	return nil, err
 }
 
-// isRefusal tells that the key is somebody else's, or gone, from that nobody could say.
+// isRefusal reports whether the key is another client's, or gone, as opposed to servers that could not say.
 func isRefusal(err error) bool {
 	var taken *redsync.ErrTaken
 	var node *redsync.ErrNodeTaken

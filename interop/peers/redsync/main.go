@@ -1,11 +1,11 @@
-// The real redsync, driven by lines of JSON: a command a line on stdin, an answer a line on stdout.
+// The real redsync, driven by lines of JSON: a command per line on stdin, a reply per line on stdout.
 //
 //	{"id":1,"thread":"t1","client":"t1","cmd":"lock","name":"x","lease":30000}
 //	{"id":1,"result":"9SsF…","from":73412,"to":73978}
 //	{"id":2,"error":"*net.OpError","message":"…","from":…,"to":…}
 //
 // Commands of one thread run one after the other; those of different threads at the same time. `from` and `to` are the
-// machine's monotonic clock in nanoseconds. The end of stdin is the end of the process, without cleaning up.
+// machine's monotonic clock in nanoseconds. The process ends with its stdin, without cleaning up.
 package main
 
 import (
@@ -26,12 +26,12 @@ type command struct {
 	Thread  string `json:"thread"`
 	Client  string `json:"client"`
 	Address string `json:"address"`
-	// Addresses are of several servers, for one lock on most of them, and Patience is with each.
+	// Addresses are those of several servers, for one lock on a majority of them; Patience is the timeout of each.
 	Addresses []string `json:"addresses"`
 	Patience  *int64   `json:"patience"`
 	Name      string   `json:"name"`
 	Lease     int64    `json:"lease"`
-	// Wait is nil if it is to ask once.
+	// Wait is nil for a single request.
 	Wait *int64 `json:"wait"`
 	work
 }
@@ -45,7 +45,7 @@ type answer struct {
 	To      int64  `json:"to"`
 }
 
-// deed is what a command does; what it returns goes back as the result.
+// deed is the handler of a command; its value is the result in the reply.
 type deed func(command) (any, error)
 
 var deeds = map[string]deed{
@@ -73,7 +73,7 @@ func main() {
 			panic(err)
 		}
 		if order.Cmd == "halt" {
-			// Dies as a process does that is killed: nothing is given back, nobody is told.
+			// Dies as a killed process does: without a release, without a notification.
 			os.Exit(137)
 		}
 		if threads[order.Thread] == nil {
@@ -111,7 +111,7 @@ func perform(orders chan command) {
 	}
 }
 
-// library says what was linked.
+// library returns the version that was linked.
 func library() (string, error) {
 	info, _ := debug.ReadBuildInfo()
 	for _, module := range info.Deps {
@@ -122,7 +122,7 @@ func library() (string, error) {
 	return "", fmt.Errorf("redsync is not among %v", info.Deps)
 }
 
-// now is the machine's monotonic clock.
+// now returns the machine's monotonic clock.
 func now() int64 {
 	var time unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &time); err != nil {

@@ -1,4 +1,4 @@
-//! Everybody at once on permits that are nobody's: none may be made up, and none lost but what the killed had.
+//! The hammer on permits without owners: no permit may be made up, and none lost except those of the killed processes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use crate::support::SeededRng;
 use crate::worker::{Manner, Work};
 use crate::world::World;
 
-/// First nobody dies, and in the end exactly as many are there as in the beginning. Then a JVM and a process of ours are killed
-/// halfway, and what is missing is what they had by the book that everybody keeps.
+/// Plays a round in which no process dies; in the end exactly as many permits are available as in the beginning. Then plays one in which a
+/// JVM and a process of ours are killed halfway; the missing permits are those that they had by the record that every worker keeps.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut random = SeededRng::from_env_or(20_201_013);
     let mut remarks = Vec::new();
@@ -36,7 +36,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     Ok(remarks.join("; with kills "))
 }
 
-/// What it came to, or why it was too short.
+/// Plays one round and returns a remark, or why it was too short.
 async fn round(
     fleet: &Fleet,
     time: Duration,
@@ -93,7 +93,7 @@ async fn round(
     for name in NAMES {
         let there = balance(world, name, killed)?;
         missing += i64::from(TOTAL) - there;
-        // Who is dead keeps nobody from what is left, not even one that stood in line.
+        // A killed process, even one that was queued, keeps no other client from the permits that are left.
         let all = u32::try_from(there)?;
         let semaphore = client.counting_semaphore(name);
         let got = semaphore.acquire_timeout(all, PASSED_OVER).await?;
@@ -116,7 +116,7 @@ async fn round(
     )))
 }
 
-/// How many are there now that everybody has left: as many as the book says.
+/// Returns how many permits are available now that all workers have ended: as many as the record says.
 fn balance(world: &World, name: &str, killed: bool) -> Outcome<i64> {
     let there: i64 = world.server().query(&["GET", name]);
     let book = |what: &str| -> i64 {
@@ -136,7 +136,7 @@ fn balance(world: &World, name: &str, killed: bool) -> Outcome<i64> {
     Ok(there)
 }
 
-/// How many there were in the store, at any time somebody looked.
+/// The least and the most permits that were in the store whenever it was polled.
 #[derive(Default)]
 struct Seen {
     looks: u64,
@@ -144,7 +144,7 @@ struct Seen {
     most: i64,
 }
 
-/// Looks until there are fewer than none, or more than there can be.
+/// Polls the store until there are fewer permits than none, or more than there can be.
 async fn watch(world: &World, seen: &mut Seen) -> Failure {
     seen.least = i64::MAX;
     loop {
@@ -170,14 +170,14 @@ fn most_of_a_name(logs: &Logs) -> usize {
     NAMES.map(of).into_iter().max().unwrap_or(0)
 }
 
-/// Of each semaphore. Whatever the killed had, as many are left as somebody may want.
+/// The permits of each semaphore. Enough are left for any worker, however many the killed processes had.
 const TOTAL: u32 = 12;
 const MOST_WANTED: usize = 3;
-/// How many threads and tasks the killed have, three permits each.
+/// How many threads and tasks the killed processes have; each takes up to three permits.
 const DOOMED: [u64; 2] = [1, 2];
-/// They keep them for so long that some have permits when they are killed.
+/// The workers keep permits for so long that some of the killed ones have permits when they die.
 const LONG_MOMENT: Duration = Duration::from_millis(200);
-/// Those who died in line are passed over within six seconds.
+/// Upper bound; waiters that died in the queue are skipped within six seconds.
 const PASSED_OVER: Duration = Duration::from_secs(120);
-/// Each has to come to its turn, on a machine that starts JVMs meanwhile.
+/// Each worker has to get its turn, on a machine that starts JVMs meanwhile.
 const SHORTEST: Duration = Duration::from_secs(3);

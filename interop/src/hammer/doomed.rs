@@ -1,4 +1,4 @@
-//! Those of a hammer who are killed in the middle of it: a JVM, and a process of ours.
+//! The processes of a hammer that are killed in the middle of it: a JVM, and a process of ours.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::peer::Peer;
 use crate::stage::Fleet;
 use crate::worker::{Tally, Work};
 
-/// They are connected, and wait for their orders.
+/// The doomed processes, connected and waiting for their orders.
 pub(super) struct Doomed {
     peer: Arc<Peer>,
-    /// Of those who never come to the end of their time, it may end in the middle of a line.
+    /// The folder of their logs, which may end in the middle of a line: these processes never come to the end of their time.
     torn: TempDir,
 }
 
-/// They are at work until they are killed.
+/// The doomed processes at work, until they are killed.
 pub(super) struct AtWork {
     peer: Arc<Peer>,
     theirs: JoinHandle<Outcome<Tally>>,
@@ -29,7 +29,7 @@ pub(super) struct AtWork {
 }
 
 impl Doomed {
-    /// Before anybody works: it takes a JVM a second.
+    /// Starts and connects both before the work begins: it takes a JVM a second.
     pub(super) async fn ready(fleet: &Fleet) -> Outcome<Self> {
         let peer = fleet.world.fresh_peer(fleet.peers[0].build()).await?;
         connect(fleet.servers(), &peer).await?;
@@ -37,7 +37,7 @@ impl Doomed {
         Ok(Self { peer, torn })
     }
 
-    /// They do as the orders say, but for longer than anybody lives.
+    /// Starts their work as ordered, but for longer than either of them lives.
     pub(super) fn work(self, theirs: Work, ours: Work) -> Outcome<AtWork> {
         let order = |work: Work| Work {
             log: self.torn.path().join(&work.who),

@@ -1,4 +1,4 @@
-//! Everybody at once on one semaphore, and some are killed: nobody may have a permit too many, and none may be lost.
+//! The hammer on one semaphore, in which some processes are killed: never may more permits be out than there are, and none may be lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::stage::Fleet;
 use crate::support::SeededRng;
 use crate::worker::{MOMENT, Manner, Work};
 
-/// Three permits for everybody; halfway a JVM and a process of ours are killed.
+/// Plays with three permits for all workers; halfway a JVM and a process of ours are killed.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut random = SeededRng::from_env_or(20_201_013);
     let mut time = time(fleet).max(SHORTEST);
@@ -30,7 +30,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     }
 }
 
-/// What it came to, or why it was too short.
+/// Plays one round and returns a remark, or why it was too short.
 async fn round(
     fleet: &Fleet,
     time: Duration,
@@ -93,7 +93,7 @@ async fn round(
     let most = most_at_once(logs.values().flatten());
     ensure!(most <= TOTAL as usize, "{most} of {TOTAL} were out at once");
 
-    // Whatever the dead had is back: all can be had at once.
+    // The permits of the killed processes are back: all can be acquired at once.
     let from = Stamp::now();
     let all = semaphore.permits(TOTAL).acquire_timeout(PATIENCE);
     let all = all.await?;
@@ -115,14 +115,14 @@ async fn round(
     )))
 }
 
-/// How many grants there were at the same moment, at most.
+/// Returns how many grants there were at the same time, at most.
 pub(super) fn most_at_once<'a>(grants: impl Iterator<Item = &'a Grant>) -> usize {
     let mut changes = Vec::new();
     for grant in grants {
         changes.push((grant.from, 1_i64));
         changes.push((grant.to, -1));
     }
-    // Who leaves at a moment has left before who comes at it.
+    // At the same timestamp, releases sort before grants.
     changes.sort_unstable();
     let (mut now, mut most) = (0, 0);
     for (_, change) in changes {
@@ -134,9 +134,9 @@ pub(super) fn most_at_once<'a>(grants: impl Iterator<Item = &'a Grant>) -> usize
 
 const NAME: &str = "hammer-permits";
 const TOTAL: u32 = 3;
-/// Far longer than the leases of those who died.
+/// Upper bound that is far longer than the leases of the killed processes.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Each has to come to its turn, on a machine that starts JVMs meanwhile.
+/// Each worker has to get its turn, on a machine that starts JVMs meanwhile.
 const SHORTEST: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

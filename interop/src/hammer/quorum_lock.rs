@@ -1,4 +1,4 @@
-//! The hammer on one lock on most of three servers.
+//! The hammer on one lock on a majority of three servers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::quorum::nothing_is_left;
 use crate::stage::Fleet;
 use crate::world::CLEAN_WITHIN;
 
-/// The same, where the servers are, and nothing is left on any of them.
+/// Plays the hammer where the servers are, and checks that nothing is left on any of them.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     fleet.world.servers().come_of_age(LONGEST_LEASE).await;
     let remark = super::play(fleet).await?;
@@ -15,5 +15,5 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     Ok(remark)
 }
 
-/// Ours, and redlock's, whose waiters may leave what they had of fewer than most.
+/// The longest lease of our waiters and of redlock's, which may leave votes of fewer than a majority behind.
 const LONGEST_LEASE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Readers and writers of both languages on the same locks: a writer is alone, readers are not.
+//! The hammer on read/write locks, with readers and writers of both languages: a writer is alone, readers are not.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::stage::Fleet;
 use crate::support::SeededRng;
 use crate::worker::Manner;
 
-/// First without locks, which has to go wrong; then with them.
+/// Plays a round without locks, which has to go wrong, and then with them.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut random = SeededRng::from_env_or(20_201_013);
     let mut time = time(fleet);
@@ -39,7 +39,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     Ok(format!("{report}; without locks {control}"))
 }
 
-/// Writers were alone, and no update was lost.
+/// Checks that writers were alone, and that no update was lost.
 fn is_right(report: &Report) -> Outcome {
     if let Some(Overlap { first, second }) = report.overlaps.first() {
         let (first, second) = (first.line(), second.line());
@@ -58,10 +58,10 @@ struct Report {
     mirrored: u64,
     writes: u64,
     overlaps: Vec<Overlap>,
-    /// Reads that began while somebody of the other language read.
+    /// The number of reads that began while a reader of the other language was reading.
     together: usize,
     refused: u64,
-    /// Reads and writes.
+    /// The number of reads and of writes by worker.
     by_worker: BTreeMap<String, [u64; 2]>,
 }
 
@@ -127,11 +127,11 @@ fn writes(grant: &Grant) -> bool {
     grant.who.ends_with("/write")
 }
 
-/// Every grant of a writer that began before all others had ended, and every grant of a reader that began before a writer
-/// had. In the order of names and then of time.
+/// Returns every grant of a writer that began before all others had ended, and every grant of a reader that began before a writer had
+/// ended. They are in the order of names and then of time.
 fn overlaps(grants: &[Grant]) -> Vec<Overlap> {
     let mut found = Vec::new();
-    // Who ends last of those that began, and of the writers among them.
+    // The grant that ends last of all that began so far, and of the writers' among them.
     let (mut anybody, mut writer): (Option<&Grant>, Option<&Grant>) = (None, None);
     for grant in grants {
         let before = if writes(grant) { anybody } else { writer };
@@ -157,7 +157,7 @@ fn overlaps(grants: &[Grant]) -> Vec<Overlap> {
     found
 }
 
-/// In the order of names and then of time.
+/// Counts the reads that began while a reader of the other language was reading. The grants are in the order of names and then of time.
 fn together(grants: &[Grant]) -> usize {
     let ours = |grant: &Grant| grant.who.starts_with("we-");
     let mut last: [Option<&Grant>; 2] = [None, None];

@@ -1,4 +1,4 @@
-//! A semaphore that only counts, as one side sees it: permits that are nobody's.
+//! A counting semaphore, as one side sees it: its permits have no owners.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::ours::timed;
 use crate::clock::Span;
 use crate::failure::{Outcome, ensure};
 
-/// One of them, by its name.
+/// The counting semaphore of this name, on one side.
 pub(crate) enum Counting<'a> {
     Java(JavaNumber<'a>),
     Ours(CountingSemaphore),
@@ -31,7 +31,7 @@ impl Party {
 }
 
 impl Counting<'_> {
-    /// Says how many there are, unless somebody has.
+    /// Sets the number of permits, unless it is set.
     pub(crate) async fn try_set(&self, permits: u32) -> Outcome<bool> {
         match self {
             Self::Java(semaphore) => {
@@ -48,7 +48,7 @@ impl Counting<'_> {
         }
     }
 
-    /// Waits for so many without end.
+    /// Waits for this many permits without a timeout.
     pub(crate) async fn take(&self, permits: u32) -> Outcome<Span> {
         match self {
             Self::Java(semaphore) => {
@@ -62,7 +62,7 @@ impl Counting<'_> {
         }
     }
 
-    /// Asks once for so many.
+    /// Tries once to acquire this many permits.
     pub(crate) async fn try_take(&self, permits: u32) -> Outcome<bool> {
         Ok(match self {
             Self::Java(_) => self.take_within(permits, Duration::ZERO).await?.0,
@@ -70,7 +70,7 @@ impl Counting<'_> {
         })
     }
 
-    /// Waits for so many for at most that long.
+    /// Waits for this many permits for at most `wait`.
     pub(crate) async fn take_within(&self, permits: u32, wait: Duration) -> Outcome<(bool, Span)> {
         match self {
             Self::Java(semaphore) => {
@@ -82,7 +82,7 @@ impl Counting<'_> {
         }
     }
 
-    /// Gives so many back, whoever took them.
+    /// Releases this many permits, whichever client acquired them.
     pub(crate) async fn release(&self, permits: u32) -> Outcome<Span> {
         match self {
             Self::Java(semaphore) => {
@@ -92,7 +92,7 @@ impl Counting<'_> {
         }
     }
 
-    /// So many more, or fewer.
+    /// Adds this many permits; a negative number takes some away.
     pub(crate) async fn add(&self, permits: i64) -> Outcome<Span> {
         match self {
             Self::Java(semaphore) => Ok(semaphore.ask("add", json!({"count": permits})).await?.1),
@@ -100,7 +100,7 @@ impl Counting<'_> {
         }
     }
 
-    /// Takes all that are there.
+    /// Acquires all permits that are available.
     pub(crate) async fn drain(&self) -> Outcome<i64> {
         match self {
             Self::Java(semaphore) => number(&semaphore.ask("drain", json!({})).await?.0),
@@ -108,7 +108,7 @@ impl Counting<'_> {
         }
     }
 
-    /// Forgets it; says whether there was one.
+    /// Deletes the semaphore; reports whether there was one.
     pub(crate) async fn delete(&self) -> Outcome<bool> {
         match self {
             Self::Java(semaphore) => yes_or_no(&semaphore.ask("delete", json!({})).await?.0),

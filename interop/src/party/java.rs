@@ -1,4 +1,4 @@
-//! A thread in a JVM, which is what owns Redisson's locks.
+//! A thread in a JVM, which is the owner of Redisson's locks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ pub(crate) struct JavaThread {
     fair_wait: bool,
 }
 
-/// What a Redisson client is told.
+/// The settings of a Redisson client.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection<'a> {
     pub(crate) kind: Kind,
-    /// The address of its server, or what else it has to know.
+    /// The address of its server, or what else it needs to connect.
     pub(crate) place: Value,
     pub(crate) watchdog: Duration,
     pub(crate) prefix: &'a str,
@@ -37,7 +37,7 @@ pub(crate) struct Connection<'a> {
 }
 
 impl JavaThread {
-    /// A new thread with a new client.
+    /// Starts a new thread with a new client.
     pub(crate) async fn connect(peer: &Arc<Peer>, connection: &Connection<'_>) -> Outcome<Self> {
         let name = next_name();
         let mut connect = connection.place.clone();
@@ -62,7 +62,7 @@ impl JavaThread {
         Ok(thread)
     }
 
-    /// Another thread with the same client.
+    /// Starts another thread with the same client.
     pub(crate) async fn sibling(&self) -> Outcome<Self> {
         let mut thread = self.side(self.kind);
         thread.name = next_name();
@@ -71,7 +71,7 @@ impl JavaThread {
         Ok(thread)
     }
 
-    /// The same thread, which takes locks of this kind.
+    /// Returns the same thread, which acquires locks of this kind.
     pub(crate) fn side(&self, kind: Kind) -> Self {
         Self {
             peer: self.peer.clone(),
@@ -85,7 +85,7 @@ impl JavaThread {
         }
     }
 
-    /// Locks for this thread id from now on: Redisson's asynchronous calls take any number.
+    /// Locks for this thread id from now on: Redisson's asynchronous calls accept any number.
     pub(crate) async fn act_as(&mut self, thread_id: i64) -> Outcome {
         self.acts_as = Some(thread_id);
         self.owner = text(&self.ask(json!({"cmd": "owner"})).await?)?;
@@ -96,7 +96,7 @@ impl JavaThread {
         &self.peer
     }
 
-    /// The name of its client, for commands that are sent to the peer directly.
+    /// Returns the name of its client, for commands that are sent to the peer directly.
     pub(crate) fn client(&self) -> &str {
         &self.client
     }
@@ -109,12 +109,12 @@ impl JavaThread {
         &self.owner
     }
 
-    /// By which means a prefix goes before its names: `NameMapper` or, in versions without, `name`.
+    /// Returns how a prefix goes before its names: `NameMapper` or, in versions without, `name`.
     pub(crate) fn prefix_by(&self) -> &str {
         &self.prefix_by
     }
 
-    /// Whether this version can be told how long a waiter for a fair lock may be silent.
+    /// Reports whether this version can configure how long a waiter for a fair lock may be silent.
     pub(crate) const fn has_fair_wait(&self) -> bool {
         self.fair_wait
     }
@@ -160,7 +160,7 @@ impl JavaThread {
             .ok_or_else(|| Failure::new(format!("a hold count is a number, not {value}")))
     }
 
-    /// Which it was told when it locked last; the peer has looked that `getToken()` says the same.
+    /// Returns the token that its last acquire returned; the peer has checked that `getToken()` says the same.
     pub(crate) async fn token(&self, name: &str) -> Outcome<u64> {
         let value = self.ask(json!({"cmd": "token", "name": name})).await?;
         value
@@ -198,7 +198,7 @@ impl JavaThread {
         self.peer.ask(self.here(command)).await
     }
 
-    /// What came of it, and when the thread was at it.
+    /// Sends a command and returns its value, and when the thread ran it.
     pub(super) async fn ask_when(&self, command: Value) -> Outcome<(Value, Span)> {
         let answer = self.peer.call(self.here(command)).await?;
         let span = answer.span;
@@ -216,7 +216,7 @@ impl JavaThread {
     }
 }
 
-/// A number in the store, as a thread asks about it: its name, and what its commands begin with.
+/// A number in the store, as a thread calls it: its name, and the prefix of its commands.
 #[derive(Clone, Copy)]
 pub(crate) struct JavaNumber<'a> {
     pub(super) thread: &'a JavaThread,
@@ -225,7 +225,7 @@ pub(crate) struct JavaNumber<'a> {
 }
 
 impl JavaNumber<'_> {
-    /// What came of it, and when the thread was at it.
+    /// Sends a command and returns its value, and when the thread ran it.
     pub(super) async fn ask(self, what: &str, mut words: Value) -> Outcome<(Value, Span)> {
         words["cmd"] = format!("{}_{what}", self.sort).into();
         words["name"] = self.name.into();

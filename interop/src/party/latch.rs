@@ -10,7 +10,7 @@ use super::ours::timed;
 use crate::clock::Span;
 use crate::failure::{Outcome, ensure};
 
-/// One of them, by its name.
+/// The latch of this name, on one side.
 pub(crate) enum Latch<'a> {
     Java(JavaNumber<'a>),
     Ours(distlock::Latch),
@@ -30,7 +30,7 @@ impl Party {
 }
 
 impl Latch<'_> {
-    /// Closes it, unless it is closed.
+    /// Closes the latch, unless it is closed.
     pub(crate) async fn try_set(&self, count: u32) -> Outcome<bool> {
         match self {
             Self::Java(latch) => yes_or_no(&latch.ask("try_set", json!({"count": count})).await?.0),
@@ -38,7 +38,7 @@ impl Latch<'_> {
         }
     }
 
-    /// Ours says what is left, Java's does not.
+    /// Counts down. Our call returns the count that is left, Java's does not.
     pub(crate) async fn count_down(&self) -> Outcome<Span> {
         match self {
             Self::Java(latch) => Ok(latch.ask("down", json!({})).await?.1),
@@ -53,7 +53,7 @@ impl Latch<'_> {
         }
     }
 
-    /// Waits without end.
+    /// Waits without a timeout.
     pub(crate) async fn wait(&self) -> Outcome<Span> {
         match self {
             Self::Java(latch) => {
@@ -65,7 +65,7 @@ impl Latch<'_> {
         }
     }
 
-    /// Waits for at most that long; says whether it is open.
+    /// Waits for at most `wait`; reports whether the latch is open.
     pub(crate) async fn wait_within(&self, wait: Duration) -> Outcome<(bool, Span)> {
         match self {
             Self::Java(latch) => {
@@ -76,7 +76,7 @@ impl Latch<'_> {
         }
     }
 
-    /// Forgets it; says whether it was there.
+    /// Deletes the latch; reports whether it existed.
     pub(crate) async fn delete(&self) -> Outcome<bool> {
         match self {
             Self::Java(latch) => yes_or_no(&latch.ask("delete", json!({})).await?.0),

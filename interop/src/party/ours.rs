@@ -1,4 +1,4 @@
-//! A task of ours with an owner of its own, so that it may re-enter what it holds, as a thread in Java may.
+//! A task of ours with an owner of its own, so that it may re-enter the locks it holds, as a thread in Java may.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::clock::{Span, Stamp};
 use crate::failure::{Failure, Outcome, granted};
 use crate::stage::Terms;
 
-/// A task with a client of its own, and the guards it has.
+/// A task with a client of its own, and its guards.
 pub(crate) struct OurTask {
     client: Client,
     kind: Kind,
@@ -32,7 +32,7 @@ pub(super) enum AnyGuard {
     Write(Guard<Write>),
 }
 
-/// Does the same with a guard, whatever its kind; or something else with that of several locks.
+/// Evaluates one expression for a guard of any kind, or another one for the guard of several locks.
 macro_rules! whichever {
     ($any:expr, $guard:ident => $does:expr, $several:ident => $instead:expr) => {
         match $any {
@@ -48,7 +48,7 @@ macro_rules! whichever {
 }
 
 impl OurTask {
-    /// A task with a new client.
+    /// Starts a task with a new client.
     pub(crate) async fn connect(url: &str, terms: Terms) -> Outcome<Self> {
         let client = Client::builder(url)
             .default_lease(Lease::KeepAlive(terms.watchdog))
@@ -64,7 +64,7 @@ impl OurTask {
         })
     }
 
-    /// Another task with the same client.
+    /// Returns another task with the same client.
     pub(crate) fn sibling(&self) -> Self {
         Self {
             owner: self.client.new_owner(),
@@ -72,7 +72,7 @@ impl OurTask {
         }
     }
 
-    /// The same task, which takes locks of this kind.
+    /// Returns the same task, which acquires locks of this kind.
     pub(crate) fn side(&self, kind: Kind) -> Self {
         Self {
             client: self.client.clone(),
@@ -194,7 +194,7 @@ impl OurTask {
         )
     }
 
-    /// The next news of a guard: that it was lost, or `None` when it is given back.
+    /// Returns the next notification of a guard: that it was lost, or `None` when it is released.
     pub(crate) async fn lost(&self, name: &str) -> Outcome<Option<Lost>> {
         Ok(whichever!(
             self.guard(name)?,
@@ -247,7 +247,7 @@ impl OurTask {
         &self.client
     }
 
-    /// All that stand between the pluses.
+    /// Returns the lock of all names between the pluses.
     fn several(&self, names: &str, term: Term) -> MultiLock {
         let locks = names.split('+').map(|name| self.client.lock(name));
         MultiLock::new(locks.map(|lock| self.mine(lock, term).into()))
@@ -257,13 +257,13 @@ impl OurTask {
         leased(lock.with_owner(&self.owner), term)
     }
 
-    /// The last one, out of its hands.
+    /// Removes the last guard of this name and returns it.
     pub(super) fn take(&mut self, name: &str) -> Outcome<AnyGuard> {
         let guard = self.guards.get_mut(name).and_then(Vec::pop);
         guard.ok_or_else(|| Failure::new(format!("we have no guard of `{name}`")))
     }
 
-    /// Makes one of them the last.
+    /// Moves one of the guards to the end.
     pub(super) fn bring_up(&mut self, name: &str, which: impl Fn(&AnyGuard) -> bool) -> Outcome {
         let guards = self.guards.entry(name.to_owned()).or_default();
         let at = guards.iter().position(which);
@@ -283,12 +283,12 @@ impl OurTask {
     }
 }
 
-/// Of what is nobody's there is no guard.
+/// Returns the failure of a scenario that holds a kind of lock without owners: it has no guard.
 pub(crate) fn nothing_to_hold(name: &str) -> Failure {
     Failure::new(format!("nobody holds `{name}`: it is a number"))
 }
 
-/// Does something, and notes when.
+/// Runs a future, and measures when.
 pub(super) async fn timed<T>(does: impl Future<Output = Result<T, Error>>) -> Outcome<(T, Span)> {
     let from = Stamp::now();
     let done = does.await?;

@@ -1,4 +1,4 @@
-//! What only a semaphore has: permits with ids, and how many there are.
+//! The operations that only a semaphore has: permits with ids, and how many there are.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::{Party, Term, Unlocked};
 use crate::clock::{Span, Stamp};
 use crate::failure::{Failure, Outcome, ensure};
 
-/// Permits by their ids, as the API of both sides spells them.
+/// Permits by their ids, as the APIs of both sides spell them.
 pub(crate) type Ids = Vec<String>;
 
 impl Party {
-    /// Waits for so many permits without end.
+    /// Waits for this many permits without a timeout.
     pub(crate) async fn take(
         &mut self,
         name: &str,
@@ -27,7 +27,7 @@ impl Party {
         Ok((ids, span))
     }
 
-    /// Asks once for so many.
+    /// Tries once to acquire this many permits.
     pub(crate) async fn try_take(
         &mut self,
         name: &str,
@@ -38,7 +38,7 @@ impl Party {
         Ok(self.take_within(name, count, once, term).await?.0)
     }
 
-    /// Waits for so many for at most that long.
+    /// Waits for this many permits for at most `wait`.
     pub(crate) async fn take_within(
         &mut self,
         name: &str,
@@ -55,7 +55,7 @@ impl Party {
         Ok((ids, span))
     }
 
-    /// Gives back what this party itself has taken in one go.
+    /// Releases permits that this party itself has acquired in one call.
     pub(crate) async fn release(&mut self, name: &str, ids: &Ids) -> Outcome<Unlocked> {
         match self {
             Self::Java(thread) => thread.release_permits(name, ids).await,
@@ -63,7 +63,7 @@ impl Party {
         }
     }
 
-    /// Gives back a permit that may be anybody's; says whether it was out.
+    /// Releases a permit of any client; reports whether it was in use.
     pub(crate) async fn give_back(&self, name: &str, id: &str) -> Outcome<bool> {
         match self {
             Self::Java(thread) => {
@@ -77,7 +77,7 @@ impl Party {
         }
     }
 
-    /// How many can be had, as this side sees it.
+    /// Returns how many permits are available, as this side sees it.
     pub(crate) async fn available(&self, name: &str) -> Outcome<i64> {
         match self {
             Self::Java(thread) => {
@@ -88,7 +88,7 @@ impl Party {
         }
     }
 
-    /// Says how many there are, unless somebody has.
+    /// Sets the total number of permits, unless it is set.
     pub(crate) async fn try_set_permits(&self, name: &str, total: u32) -> Outcome<bool> {
         match self {
             Self::Java(thread) => {
@@ -99,7 +99,7 @@ impl Party {
         }
     }
 
-    /// Says how many there are. Not every version of Redisson can.
+    /// Sets the total number of permits. Not every version of Redisson can.
     pub(crate) async fn set_permits(&self, name: &str, total: u32) -> Outcome {
         match self {
             Self::Java(thread) => {
@@ -110,7 +110,7 @@ impl Party {
         }
     }
 
-    /// So many more of them: one call in Java, two of ours.
+    /// Adds this many permits: one call in Java, two of ours.
     pub(crate) async fn add_permits(&self, name: &str, count: u32) -> Outcome {
         match self {
             Self::Java(thread) => {
@@ -126,7 +126,7 @@ impl Party {
         }
     }
 
-    /// Forgets all of it; says whether there was anything.
+    /// Deletes the semaphore; reports whether there was anything to delete.
     pub(crate) async fn delete_semaphore(&self, name: &str) -> Outcome<bool> {
         match self {
             Self::Java(thread) => {
@@ -139,7 +139,7 @@ impl Party {
 }
 
 impl JavaThread {
-    /// A term that is kept is one without an end: Redisson renews no permits.
+    /// Acquires permits. A kept term is one without an end here: Redisson renews no permits.
     pub(crate) async fn take_permits(
         &self,
         name: &str,
@@ -195,7 +195,7 @@ impl OurTask {
         Ok((ids, Span { from, to }))
     }
 
-    /// Whichever guard has these.
+    /// Releases the guard that has these permits.
     async fn release_permits(&mut self, name: &str, ids: &Ids) -> Outcome<Unlocked> {
         let has = |guard: &AnyGuard| match guard {
             AnyGuard::Permit(guard) => guard.permit_ids().iter().any(|id| id.to_string() == ids[0]),

@@ -1,11 +1,11 @@
-//! What only a read/write lock has: two sides, and ways from one to the other.
+//! The operations that only a read/write lock has: two sides, and ways from one to the other.
 
 use super::ours::AnyGuard;
 use super::{Kind, Party, Term};
 use crate::clock::{Span, Stamp};
 use crate::failure::{Failure, Outcome};
 
-/// One who may take either side: the same thread in Java, the same owner of ours.
+/// A party for each side of the lock, with one owner: the same thread in Java, the same owner of ours.
 pub(crate) struct Sides {
     pub(crate) read: Party,
     pub(crate) write: Party,
@@ -19,7 +19,7 @@ impl Sides {
         }
     }
 
-    /// Somebody else with the same client.
+    /// Returns another owner with the same client.
     pub(crate) async fn sibling(&self) -> Outcome<Self> {
         Ok(Self::of(&self.write.sibling().await?))
     }
@@ -42,8 +42,8 @@ impl Sides {
         matches!(self.write, Party::Java(_))
     }
 
-    /// From writing to reading, as each side does it: Java reads and then unlocks, ours has a call for it. Says when it
-    /// stopped writing.
+    /// Changes from writing to reading, as each side does it: Java acquires the read lock and then unlocks, our API has a call for it.
+    /// Returns when it stopped writing.
     pub(crate) async fn downgrade(&mut self, name: &str) -> Outcome<Span> {
         let (Party::Ours(writer), Party::Ours(reader)) = (&mut self.write, &mut self.read) else {
             return self.read_on(name).await;
@@ -57,13 +57,13 @@ impl Sides {
         Ok(Span { from, to })
     }
 
-    /// The same in two steps, which both sides know. Says when it stopped writing.
+    /// Changes from writing to reading in two steps, which both sides have. Returns when it stopped writing.
     pub(crate) async fn read_on(&mut self, name: &str) -> Outcome<Span> {
         self.read.lock(name, Term::Kept).await?;
         self.write.unlock(name).await?.done()
     }
 
-    /// From reading to writing as well, if nobody else reads.
+    /// Acquires the write lock as well while reading, if there is no other reader.
     pub(crate) async fn upgrade(&mut self, name: &str) -> Outcome<bool> {
         let (Party::Ours(writer), Party::Ours(reader)) = (&mut self.write, &mut self.read) else {
             return Err(Failure::new("Java knows no upgrade"));

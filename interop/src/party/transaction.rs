@@ -1,4 +1,4 @@
-//! A transaction of Redisson's, which locks what it changes until it ends.
+//! A transaction of Redisson's, which locks the objects it changes until it ends.
 
 use serde_json::json;
 
@@ -36,7 +36,7 @@ impl JavaThread {
     }
 }
 
-/// What Redisson calls the lock of what a transaction changes.
+/// Returns Redisson's name for the lock of an object that a transaction changes.
 pub(crate) fn transaction_lock(name: &str) -> String {
     format!("{name}:transaction_lock")
 }

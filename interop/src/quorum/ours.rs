@@ -1,4 +1,4 @@
-//! A client of ours on each server, and the guards of the locks that most of them have granted.
+//! A client of ours on each server, and the guards of the locks that a majority has granted.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use crate::library::Shared;
 use crate::party::Unlocked;
 use crate::simple::Lease;
 
-/// Clients, and their guards by name.
+/// The clients of ours, and their guards by name.
 pub(crate) struct OurVoter {
     clients: Vec<Client>,
     format: Format,
     guards: HashMap<String, QuorumGuard>,
 }
 
-/// Of which locks the one on most servers is made.
+/// The kind of lock on each server of which the quorum lock is made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Format {
-    /// `RedissonRedLock`'s.
+    /// The lock of `RedissonRedLock`.
     Plain,
-    /// redsync's and redlock's.
+    /// The lock of redsync and redlock.
     Simple,
 }
 
@@ -35,7 +35,7 @@ impl Format {
         }
     }
 
-    /// The lock of this name on most of these.
+    /// Returns the lock of this name on a majority of these clients' servers.
     pub(crate) fn lock(self, clients: &[Client], name: &str) -> QuorumLock {
         QuorumLock::new(clients.iter().map(|client| -> Member {
             match self {
@@ -110,7 +110,7 @@ impl OurVoter {
         }
     }
 
-    /// How many servers hold it for us.
+    /// Returns how many servers hold the lock for us.
     pub(crate) fn votes(&self, name: &str) -> usize {
         self.guards.get(name).map_or(0, |guard| guard.votes())
     }
@@ -132,7 +132,7 @@ impl OurVoter {
     }
 }
 
-/// One for each server, be it up or not.
+/// Returns a client for each server, whether it is up or not.
 pub(crate) async fn clients(urls: impl IntoIterator<Item = String>) -> Outcome<Vec<Client>> {
     let mut clients = Vec::new();
     for url in urls {
@@ -141,8 +141,8 @@ pub(crate) async fn clients(urls: impl IntoIterator<Item = String>) -> Outcome<V
     Ok(clients)
 }
 
-/// The answer of most servers, which are up in every scenario. `None`, after a moment, if too few of them answered in a twentieth of
-/// the lease, as may happen on a busy machine.
+/// Returns the reply of a majority of servers, which are up in every scenario. `None`, after a pause, if too few of them replied in a
+/// twentieth of the lease, as may happen on a busy machine.
 async fn answered<T>(asked: Result<T, Error>) -> Outcome<Option<T>> {
     match asked {
         Err(error) if error.is_transient() => {

@@ -7,7 +7,7 @@ use crate::failure::{Failure, Outcome};
 use crate::support::RedisServer;
 use crate::world::{UNDONE, listening, until_within};
 
-/// Five of them. The first three are never disturbed, and so grow old.
+/// The five servers. The first three are never disturbed, so their uptime grows.
 pub(crate) struct Servers {
     all: Vec<RedisServer>,
     started: Stamp,
@@ -25,27 +25,28 @@ impl Servers {
         &self.all[..count]
     }
 
-    /// Waits until they are so old that ours counts their votes on a lease like this: they may have forgotten nobody.
+    /// Waits until the servers have been up for so long that our client counts their votes for this lease: no lock that they granted before
+    /// a restart can still be held.
     pub(crate) async fn come_of_age(&self, lease: Duration) {
         let of_age = self.started + lease + UPTIME_IS_COARSE;
         tokio::time::sleep(of_age.since(Stamp::now())).await;
     }
 }
 
-/// A server that is away, and comes back when this is dropped.
+/// A server that is killed or stopped, and comes back when this is dropped.
 pub(crate) enum Away<'a> {
     Killed(&'a RedisServer),
     Hung(&'a RedisServer),
 }
 
 impl<'a> Away<'a> {
-    /// Comes back without its memory.
+    /// Kills the server; it comes back without its data.
     pub(crate) fn kill(server: &'a RedisServer) -> Self {
         server.kill();
         Self::Killed(server)
     }
 
-    /// Keeps its connections, and answers when it is back.
+    /// Stops the server; it keeps its connections, and replies when it is resumed.
     pub(crate) fn hang(server: &'a RedisServer) -> Self {
         server.stop_process();
         Self::Hung(server)
@@ -61,7 +62,8 @@ impl Drop for Away<'_> {
     }
 }
 
-/// Nobody listens on any of them, and no key is left but the marks of our undone requests, which end by themselves.
+/// Checks that no client is subscribed on any server, and that no key is left but the tombstones of our undone requests, which expire by
+/// themselves.
 pub(crate) async fn nothing_is_left(servers: &[RedisServer], within: Duration) -> Outcome {
     let keys = || -> Vec<String> {
         let all = servers.iter().flat_map(|server| {
@@ -82,5 +84,5 @@ pub(crate) async fn nothing_is_left(servers: &[RedisServer], within: Duration) -
     })
 }
 
-/// Redis counts whole seconds, and may be ahead by one, which ours takes off.
+/// Redis counts whole seconds, and may be ahead by one, which our client subtracts.
 const UPTIME_IS_COARSE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Somebody of another library with a connection to each server, on a thread of its own in the peer.
+//! A client of another library with a connection to each server, on a thread of its own in the peer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,13 +18,13 @@ use crate::support::RedisServer;
 /// Redisson's `RedissonRedLock`, redsync with several pools, redlock with several clients.
 pub(crate) struct TheirVoter {
     peer: Arc<Peer>,
-    /// The thread's name, and the client's.
+    /// The name of the thread and of the client.
     name: String,
     servers: u32,
 }
 
 impl TheirVoter {
-    /// The servers are told in another order than ours: Redisson asks them one after the other.
+    /// Connects to the servers, in another order than our client: Redisson sends its requests one after the other.
     pub(crate) async fn connect(
         peer: &Arc<Peer>,
         servers: &[RedisServer],
@@ -54,12 +54,12 @@ impl TheirVoter {
         &self.peer
     }
 
-    /// How many there are to ask.
+    /// Returns the number of servers.
     pub(crate) const fn servers(&self) -> u32 {
         self.servers
     }
 
-    /// Whether it renews by itself what it holds without a lease.
+    /// Reports whether it renews by itself a lock that it holds without a lease.
     pub(crate) fn has_watchdog(&self) -> bool {
         self.peer.build().library == Library::Redisson
     }
@@ -82,7 +82,7 @@ impl TheirVoter {
         let (value, span) = self
             .ask(json!({"cmd": "try_lock", "name": name, "wait": wait, "lease": lease}))
             .await?;
-        // What stands in the key, or Java's boolean.
+        // The reply is the value of the key, or Java's boolean.
         let granted = value.is_string() || value == true;
         Ok((granted, span))
     }
@@ -95,7 +95,7 @@ impl TheirVoter {
         })
     }
 
-    /// Makes a lease that nobody renews last this long from now.
+    /// Extends a lease that is not renewed to this long from now.
     pub(crate) async fn extend(&self, name: &str, lease: Duration) -> Outcome {
         let extend = json!({"cmd": "extend", "name": name, "lease": millis(lease)});
         match self.ask(extend).await?.0 {
@@ -115,7 +115,7 @@ impl TheirVoter {
         }
     }
 
-    /// On its own thread.
+    /// Sends a command to its own thread.
     async fn ask(&self, mut command: Value) -> Outcome<(Value, Span)> {
         command["thread"] = self.name.clone().into();
         command["client"] = self.name.clone().into();
@@ -126,7 +126,7 @@ impl TheirVoter {
     }
 }
 
-/// As the peers want them.
+/// Returns the addresses of the servers as the peers expect them.
 pub(crate) fn addresses<'a>(servers: impl Iterator<Item = &'a RedisServer>) -> Vec<String> {
     servers
         .map(|server| format!("redis://{}", server.addr()))

@@ -1,4 +1,4 @@
-//! The semaphore that only counts: one number for both sides, of permits that are nobody's.
+//! The counting semaphore: one number for both sides, and permits without owners.
 
 mod changes;
 mod sharing;
@@ -13,7 +13,7 @@ pub(super) use changes::{added, forgotten, set};
 pub(super) use sharing::{odd_names, prefixed, shared};
 pub(super) use waiting::{ends_on_time, in_line, several, wakes};
 
-/// Both sides say the same of how many can be had.
+/// Checks that both sides report the same number of available permits.
 async fn agree(stage: &Stage, name: &str, there: i64) -> Outcome {
     for party in [&stage.holder, &stage.other] {
         let (said, who) = (party.counting(name).available().await?, party.title());
@@ -22,7 +22,7 @@ async fn agree(stage: &Stage, name: &str, there: i64) -> Outcome {
     Ok(())
 }
 
-/// Asks once for so many and must be told that there are not enough.
+/// Tries once to acquire this many permits and must be told that there are not enough.
 async fn is_refused(party: &Party, name: &str, permits: u32) -> Outcome {
     let got = party.counting(name).try_take(permits).await?;
     let who = party.title();
@@ -30,7 +30,7 @@ async fn is_refused(party: &Party, name: &str, permits: u32) -> Outcome {
     Ok(())
 }
 
-/// All permits are there again, and nothing else is left of it; then that goes, too.
+/// Checks that all permits are available again, and that nothing else is left of the semaphore; then deletes it.
 async fn settle(stage: &Stage, name: &str, key: &str, total: u32) -> Outcome {
     let world = &stage.world;
     agree(stage, name, total.into()).await?;

@@ -15,7 +15,7 @@ use crate::party::{JavaThread, Kind, Party, Term};
 use crate::stage::{Stage, Terms, java_thread};
 use crate::world::World;
 
-/// However it dies, the lock stays the dead one's until its lease is over, and is the waiter's then.
+/// However the holder dies, the lock stays its own until its lease expires, and is the waiter's then.
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     let mut remarks = Vec::new();
     for death in Death::ALL {
@@ -27,7 +27,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     Ok(remarks.join(", "))
 }
 
-/// How long after the death the other had the lock.
+/// Returns how long after the death the other side acquired the lock.
 async fn inherit(stage: &mut Stage, mortal: Mortal) -> Outcome<Duration> {
     let (terms, name) = (stage.terms, NAME);
     let Stage { other, world, .. } = stage;
@@ -44,7 +44,7 @@ async fn inherit(stage: &mut Stage, mortal: Mortal) -> Outcome<Duration> {
     let (waited, (died, promised, behind)) = tokio::try_join!(other.lock(name, Term::Kept), kill)?;
     ensure!(waited.to > died, "the other had it while the holder lived");
     let after = waited.to.since(died);
-    // What the last renewal promised is kept, even to the dead.
+    // The last renewal is kept, even after the holder's death.
     ensure!(
         waited.to + ROUNDING >= promised,
         "free {:?} before the lease was over",
@@ -57,7 +57,7 @@ async fn inherit(stage: &mut Stage, mortal: Mortal) -> Outcome<Duration> {
     Ok(after)
 }
 
-/// Somebody of ours in line behind the other: Redisson before 3.32 may sleep on where a holder has died, unless it is woken.
+/// Queues a waiter of ours behind the other side: Redisson before 3.32 may sleep on where a holder has died, unless it is woken.
 async fn follow(world: &Arc<World>, terms: Terms) -> Outcome<JoinHandle<Outcome>> {
     let mut ours = Party::ours(world, terms).await?;
     let waiting = tokio::spawn(async move {
@@ -69,12 +69,12 @@ async fn follow(world: &Arc<World>, terms: Terms) -> Outcome<JoinHandle<Outcome>
     Ok(waiting)
 }
 
-/// How a process may go without a word.
+/// How a process dies without releasing its lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Death {
-    /// By itself: `Runtime.halt` in Java, `abort` here.
+    /// The process ends itself: `Runtime.halt` in Java, `abort` here.
     Halt,
-    /// By `kill -9`.
+    /// The process is killed by `kill -9`.
     Kill,
 }
 
@@ -89,7 +89,7 @@ pub(super) enum Mortal {
 }
 
 impl Mortal {
-    /// On the holder's side.
+    /// Starts the process on the holder's side and acquires the lock in it.
     pub(super) async fn lock(
         stage: &Stage,
         terms: Terms,
@@ -133,11 +133,11 @@ impl Mortal {
         Ok(Self::Ours(child, death))
     }
 
-    /// Without a last word. Says when.
+    /// Ends the process without a release. Returns when.
     pub(super) async fn die(self, name: &str) -> Outcome<Stamp> {
         match self {
             Self::Java(thread, death) => {
-                // It must not have died by itself before.
+                // The process must not have died by itself before.
                 if thread.kind() != Kind::Permit {
                     let held = thread.ask_bool("is_locked", name).await?;
                     ensure!(held, "it was not locked any more");
@@ -150,7 +150,7 @@ impl Mortal {
             Self::Ours(mut child, death) => {
                 let now = Stamp::now();
                 match death {
-                    // The end of what it reads is its end.
+                    // The process ends when its standard input is closed.
                     Death::Halt => drop(child.stdin.take()),
                     Death::Kill => child.start_kill()?,
                 }

@@ -1,4 +1,4 @@
-//! One holds, the other does not.
+//! Mutual exclusion: while one side holds the lock, the other does not.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::failure::{Outcome, ensure};
 use crate::party::Term;
 use crate::stage::Stage;
 
-/// While one side holds a lock, the other sees it, sees whose it is, and does not get it.
+/// While one side holds a lock, the other sees it, sees its owner, and does not acquire it.
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     let Stage { holder, other, .. } = stage;
     for (name, term, longest) in [
@@ -37,7 +37,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
             "the other sees a lease of {ttl:?}, not of {longest:?}"
         );
         other.is_kept_out(name).await?;
-        // With a wait and with a lease of its own it is another call on both sides.
+        // With a wait and a lease of its own, both sides use another call.
         let (granted, _) = other.try_lock(name, BRIEF, Term::Fixed(LONG)).await?;
         ensure!(!granted, "the other got `{name}` by waiting for {BRIEF:?}");
         ensure!(

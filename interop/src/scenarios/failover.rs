@@ -1,4 +1,4 @@
-//! Several servers of which one has the locks: what is the same as on one, and what happens when another takes its place.
+//! Locks on one of several servers: the same behaviour as on a single server, and a failover.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::party::{Party, Term};
 use crate::stage::Stage;
 use crate::world::{World, until};
 
-/// A sleeping waiter has the lock soon after its unlock, both ways round. It is the message that wakes it: Java would sleep for
-/// minutes, and ours for two seconds.
+/// A sleeping waiter has the lock soon after its unlock, both ways round. It is the message that wakes it: Java would sleep for minutes,
+/// and our waiter for two seconds.
 pub(super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -31,7 +31,7 @@ pub(super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("{}, back: {}", there.remark(), back.remark()))
 }
 
-/// One leaves while the other sleeps; how long after that was asked for the other had it.
+/// Unlocks while the other side sleeps; returns how long after the request for it the other side had the lock.
 async fn handed_over(world: &World, leaves: &mut Party, waits: &mut Party) -> Outcome<Duration> {
     let leave = async {
         world.asleep(NAME).await?;
@@ -46,8 +46,8 @@ async fn handed_over(world: &World, leaves: &mut Party, waits: &mut Party) -> Ou
     Ok(waited.to.since(freed.from))
 }
 
-/// The server is killed while one holds the lock and the other waits for it. At the server that takes its place the hold is
-/// kept and renewed, the other waits on and others are kept out; the unlock wakes it there, and from then on all is as before.
+/// The server is killed while one side holds the lock and the other waits for it. On the promoted server the hold is kept and renewed, the
+/// waiter waits on and other clients are kept out; the unlock wakes it there, and from then on all is as before.
 pub(super) async fn is_survived(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -62,7 +62,7 @@ pub(super) async fn is_survived(stage: &mut Stage) -> Outcome<String> {
         world.asleep(NAME).await?;
         let began = Stamp::now();
         world.fail_over();
-        // It has come to the other one, and listens there.
+        // The waiter has reached the promoted server, and is subscribed there.
         world.asleep(NAME).await?;
         let took = Stamp::now().since(began);
         let left = world.left(NAME)?;

@@ -1,4 +1,4 @@
-//! The fair lock: one line for both sides.
+//! The fair lock: one queue for both sides.
 
 mod deaths;
 mod mix;
@@ -18,7 +18,7 @@ use crate::party::{Kind, Party, Term};
 use crate::stage::{Stage, Terms};
 use crate::world::World;
 
-/// Threads of Java's and tasks of ours by turns, some of one client and some of clients of their own.
+/// Threads of Java's and tasks of ours by turns, some of one client and some of clients of their own, acquire the lock in queue order.
 pub(super) async fn in_order(stage: &mut Stage) -> Outcome<String> {
     let name = "fair-order";
     let rounds = stage.world.pace.rounds(3);
@@ -35,10 +35,10 @@ pub(super) async fn in_order(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("{rounds} times {CROWD}"))
 }
 
-/// The first, the last and some in between.
+/// The first, the last and some waiters in between give up.
 pub(super) async fn some_give_up(stage: &mut Stage) -> Outcome<String> {
     let name = "fair-leave";
-    // Long enough for all of them to come before the first one goes.
+    // Long enough for all of them to queue before the first one gives up.
     let brief = Duration::from_secs(12);
     let world = stage.world.clone();
     stage.holder.lock(name, Term::Kept).await?;
@@ -56,7 +56,7 @@ pub(super) async fn some_give_up(stage: &mut Stage) -> Outcome<String> {
         ensure!(!waited.granted, "it got a lock that is held");
         left.push(waited.party);
     }
-    // The last of ours has given up a moment before it leaves.
+    // The last waiter of ours has given up a moment before it leaves the queue.
     world.in_line(name, line.waiting.len()).await?;
     stage.holder.unlock(name).await?.done()?;
     left.extend(line.are_served().await?);
@@ -64,7 +64,7 @@ pub(super) async fn some_give_up(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// A lease that is over, and then one that somebody else has taken.
+/// Unlocks after the lease has expired: first while another party holds the lock, then while it is free.
 pub(super) async fn lost(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -84,14 +84,14 @@ pub(super) async fn lost(stage: &mut Stage) -> Outcome<String> {
     world.until_free(name).await?;
     let unlocked = holder.unlock(name).await?;
     match holder {
-        // Redisson takes a lock that nobody has for one that was given back.
+        // Redisson counts an unlock of a lock that is free as a success.
         Party::Java(_) => drop(unlocked.done()?),
         Party::Ours(_) => drop(unlocked.refused()?),
     }
     Ok(String::new())
 }
 
-/// They are one lock in the store. Who waits in line is not told of a plain one's end, and asks.
+/// A fair and a plain lock of one name are one lock in the store. A queued waiter is not notified of a plain lock's end, and polls.
 pub(super) async fn beside_plain(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -122,7 +122,7 @@ pub(super) async fn beside_plain(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// Everybody who comes to stand in line: Java and we by turns, each side the first in one direction.
+/// Returns the parties that will queue: Java and distlock by turns, each side the first in one direction.
 async fn crowd(stage: &Stage) -> Outcome<Vec<Party>> {
     let Stage {
         world,
@@ -136,7 +136,7 @@ async fn crowd(stage: &Stage) -> Outcome<Vec<Party>> {
     let mut crowd: Vec<Party> = Vec::new();
     for number in 0..CROWD {
         let ours = (number % 2 == 0) == ours_first;
-        // Every second one of each side shares the client of the one before it.
+        // Every second party of each side shares the client of the one before it.
         let before = crowd.len().checked_sub(2).filter(|_| number % 4 >= 2);
         crowd.push(match (before.map(|at| &crowd[at]), ours) {
             (Some(before), _) => before.sibling().await?,
@@ -149,7 +149,7 @@ async fn crowd(stage: &Stage) -> Outcome<Vec<Party>> {
 
 const CROWD: usize = 8;
 
-/// Those who wait, in the order in which they came.
+/// The waiters, in the order in which they came.
 struct Line {
     world: Arc<World>,
     name: &'static str,
@@ -161,7 +161,7 @@ struct Waited {
     party: Party,
     granted: bool,
     waited: Span,
-    /// When it was given back, if it was granted.
+    /// When the lock was released, if it was granted.
     unlocked: Option<Span>,
 }
 
@@ -175,7 +175,7 @@ impl Line {
         }
     }
 
-    /// Somebody comes to stand in line, and is expected to be served.
+    /// Queues a party, which is expected to be served.
     async fn join(&mut self, party: Party, patience: Duration) -> Outcome {
         let waiting = self.stand(party, patience).await?;
         self.waiting.push(waiting);
@@ -206,7 +206,7 @@ impl Line {
         Ok(waiting)
     }
 
-    /// All of them get it, one after the other.
+    /// Checks that all of them acquire the lock, one after the other.
     async fn are_served(self) -> Outcome<Vec<Party>> {
         let mut served = Vec::new();
         let mut last: Option<(String, Span)> = None;
@@ -230,7 +230,7 @@ impl Line {
     }
 }
 
-/// Each client once; some of them share one.
+/// Closes each client once; some of the parties share one.
 async fn close_all(parties: Vec<Party>) -> Outcome {
     let mut closed = BTreeSet::new();
     for mut party in parties {

@@ -9,7 +9,7 @@ use crate::party::{Kind, Party, Term};
 use crate::stage::{Stage, Terms, java_thread};
 use crate::world::{World, counter};
 
-/// Whoever has the lock, and however it was taken, its token is greater than the one before and stands where both look.
+/// Whichever side holds the lock, and however it was acquired, its token is greater than the one before, and is in the key that both read.
 pub(super) async fn tokens_grow(stage: &mut Stage) -> Outcome<String> {
     let mut grants = 0;
     for name in ODD {
@@ -30,7 +30,7 @@ pub(super) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("{grants} grants"))
 }
 
-/// Both sides, one after the other, in every way there is to lock; says how many grants that were.
+/// Lets both sides acquire the lock one after the other, in every way there is; returns the number of grants.
 async fn take_turns(stage: &mut Stage, name: &str, key: &str) -> Outcome<u32> {
     let Stage {
         holder,
@@ -52,7 +52,7 @@ async fn take_turns(stage: &mut Stage, name: &str, key: &str) -> Outcome<u32> {
             }
         }
     }
-    // One that has waited, in both directions.
+    // A holder that has waited, in both directions.
     for _ in 0..2 {
         holder.lock(name, Term::Kept).await?;
         tokens.grow(holder, name).await?;
@@ -74,7 +74,7 @@ async fn take_turns(stage: &mut Stage, name: &str, key: &str) -> Outcome<u32> {
     Ok(tokens.grants)
 }
 
-/// Ours is a hold's own. Redisson raises its counter at each way in, and the last is what it goes by.
+/// A hold of ours keeps its token. Redisson raises its counter at each acquire, and the last token is the current one.
 pub(super) async fn reentry(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -135,7 +135,7 @@ pub(super) async fn after_a_loss(stage: &mut Stage) -> Outcome<String> {
     tokens.grow(holder, name).await?;
     other.lock(name, Term::Kept).await?;
     tokens.grow(other, name).await?;
-    // What the late one says is its own, not that of the one after it.
+    // A lost guard of ours keeps its own token, not that of the next holder.
     if let Party::Ours(late) = holder {
         let late = late.token(name)?;
         ensure!(late < tokens.last, "a lost guard says {late}");
@@ -149,7 +149,7 @@ pub(super) async fn after_a_loss(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// Ours go by the server's clock where its memory fails; Redisson's have only the memory.
+/// Our tokens follow the server's clock if the server has lost its data; Redisson's come only from the counter.
 pub(super) async fn forgotten(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -160,7 +160,7 @@ pub(super) async fn forgotten(stage: &mut Stage) -> Outcome<String> {
     let name = "fenced-forgotten";
     for party in [holder, other] {
         let mut tokens = Tokens::of(world, name);
-        // Ours, so that there is something great to forget.
+        // A hold of ours first, so that there is a great number to forget.
         let mut ours = Party::ours(world, stage.terms).await?;
         ours.lock(name, Term::Kept).await?;
         tokens.grow(&ours, name).await?;
@@ -176,7 +176,7 @@ pub(super) async fn forgotten(stage: &mut Stage) -> Outcome<String> {
             Party::Ours(_) => tokens.grow(party, name).await?,
         }
         party.unlock(name).await?.done()?;
-        // From ours on, everybody's are right again.
+        // From the next token of ours on, the tokens of both sides grow again.
         for party in [
             Party::ours(world, stage.terms).await?,
             Party::Java(java_thread(world, &world.peer(&stage.build).await?, stage.terms).await?),
@@ -191,7 +191,7 @@ pub(super) async fn forgotten(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// They are one lock in the store: the plain one has no token, and raises none.
+/// A fenced and a plain lock of one name are one lock in the store: a plain hold has no token, and raises no counter.
 pub(super) async fn beside_plain(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -234,7 +234,7 @@ pub(super) async fn beside_plain(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// The tokens of one lock, as they come.
+/// The tokens of one lock, in the order of the grants.
 struct Tokens<'a> {
     world: &'a World,
     key: String,
@@ -252,7 +252,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// That of the party which holds the lock now is the next.
+    /// Checks that the token of the party that holds the lock now is the next one.
     async fn grow(&mut self, party: &Party, name: &str) -> Outcome {
         let (token, last) = (party.token(name).await?, self.last);
         let who = party.title();
@@ -271,5 +271,5 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// 2025, in microseconds.
+/// The year 2025, in microseconds.
 const CALENDAR: u64 = 1_735_689_600_000_000;

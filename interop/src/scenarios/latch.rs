@@ -1,4 +1,4 @@
-//! The latch: one count for both sides, and everybody goes on when it is zero. Who holds is who sets and counts here.
+//! The latch: one count for both sides, and all waiters go on when it is zero. The stage's holder is the party that sets and counts here.
 
 mod counts;
 mod opening;
@@ -10,7 +10,7 @@ use crate::world::until;
 pub(super) use counts::{deleted, ends_on_time, set};
 pub(super) use opening::{again, everybody, odd_names, opens, prefixed};
 
-/// Both sides say the same of what is left to count down.
+/// Checks that both sides report the same count.
 async fn agree(stage: &Stage, name: &str, left: i64) -> Outcome {
     for party in [&stage.holder, &stage.other] {
         let (said, who) = (party.latch(name).count().await?, party.title());
@@ -19,7 +19,7 @@ async fn agree(stage: &Stage, name: &str, left: i64) -> Outcome {
     Ok(())
 }
 
-/// It is open, and nothing is left of it.
+/// Checks that the latch is open, and that nothing is left of it.
 async fn settle(stage: &Stage, name: &str) -> Outcome {
     agree(stage, name, 0).await?;
     for party in [&stage.holder, &stage.other] {

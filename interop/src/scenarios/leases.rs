@@ -1,4 +1,4 @@
-//! Leases: one that ends by itself, one that is kept.
+//! Leases: one that expires by itself, one that is renewed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::failure::{Outcome, ensure};
 use crate::party::Term;
 use crate::stage::Stage;
 
-/// When a lease is over, whoever waits has the lock, and the former holder cannot disturb it.
+/// When a lease expires, the waiter acquires the lock, and the former holder cannot disturb it.
 pub(super) async fn expires(stage: &mut Stage) -> Outcome<String> {
     let Stage { holder, other, .. } = stage;
     let name = "expiry";
@@ -31,7 +31,7 @@ pub(super) async fn expires(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("{:.0} ms after its end", late.as_secs_f64() * 1e3))
 }
 
-/// A kept lease is renewed until more time has passed than it has, and a waiter waits all the while.
+/// A renewed lease lasts until more time has passed than it has, and a waiter waits all the while.
 pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -43,7 +43,7 @@ pub(super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     holder.lock(name, Term::Kept).await?;
     let unlock = async {
         world.asleep(name).await?;
-        // A third of the lease after each other.
+        // The renewals are a third of the lease apart.
         let lowest = world.renewals(name, 4).await?;
         Ok((holder.unlock(name).await?.done()?, lowest))
     };

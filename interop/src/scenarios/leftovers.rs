@@ -1,4 +1,4 @@
-//! When all is done, nothing is left.
+//! Cleanup: when all is done, nothing is left in the store.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::party::Term;
 use crate::stage::Stage;
 use crate::world::{channel, until};
 
-/// Holds, re-entries, waits that end and waits that are granted: keys and channels are there meanwhile,
-/// and gone afterwards, while everybody is still connected.
+/// Holds, re-entries, waits that time out and waits that are granted: keys and channels exist meanwhile, and are gone afterwards, while all
+/// clients are still connected.
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -44,8 +44,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// A client of ours that says its name leaves a key of its own for as long as it lives; it disturbs
-/// nobody.
+/// A client of ours with a label keeps a key of its own for as long as it lives; the key disturbs no other client.
 async fn labelled(stage: &mut Stage) -> Outcome {
     let Stage {
         holder,

@@ -1,4 +1,4 @@
-//! The list of what is played. A new primitive adds its lines here.
+//! The list of scenarios. A new primitive adds its lines here.
 
 mod numbers;
 mod quorum;
@@ -18,13 +18,13 @@ use crate::library::Shared;
 use crate::simple::Scripts;
 use crate::stage::Terms;
 
-/// Every scenario, those of one lock in the order of its table.
+/// Returns every scenario, those of one lock in the order of its table.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
     let locks = LOCKS.iter().chain(sites::SITES).chain(several::SEVERAL);
     locks.chain(numbers::NUMBERS).chain(quorum::QUORUM)
 }
 
-/// Where one has it, or many read.
+/// The scenarios on locks that one holder has, or many readers.
 const LOCKS: &[Scenario] = &[
     Scenario {
         name: "exclude",
@@ -392,7 +392,7 @@ const LOCKS: &[Scenario] = &[
     },
 ];
 
-/// What takes too long to be played unless it is named.
+/// The scenarios that take too long to be played unless they are named.
 pub(crate) const LONG_FORMS: &[Scenario] = &[Scenario {
     name: "fair-long",
     shows: "the same, a thousand times each",

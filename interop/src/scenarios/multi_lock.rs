@@ -14,7 +14,7 @@ use crate::party::{Kind, Party, Term};
 use crate::stage::{Stage, java_thread};
 use crate::world::until;
 
-/// Who holds two keeps the other from each of them, from both and from one of them with a third; not from the third.
+/// A holder of two locks keeps the other side from each of them, from both and from one of them with a third; not from the third.
 pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -33,14 +33,14 @@ pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
         for single in ["multi-a", "multi-b"] {
             one.is_kept_out(single).await?;
             let left = world.left(single)?;
-            // What is kept has a shorter lease.
+            // The kept term has a shorter lease.
             ensure!(left > A_WHILE, "`{single}` is held for {left:?} only");
         }
         one.finds_it_free("multi-c").await?;
         holder.unlock("multi-a+multi-b").await?.done()?;
         other.finds_it_free("multi-b+multi-c").await?;
         other.finds_it_free("multi-b+multi-a").await?;
-        // One of them is enough to keep the other out of all, and what it has taken of the rest is given back.
+        // One of them is enough to keep the other side out of all, and the locks it has acquired of the rest are released.
         one.lock("multi-b", term).await?;
         holder.is_kept_out("multi-a+multi-b").await?;
         one.finds_it_free("multi-a").await?;
@@ -50,7 +50,7 @@ pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// Who waits for one of them, alone or with a third, has it soon after all are given back.
+/// A waiter for one of them, alone or with a third, acquires it soon after all are released.
 pub(super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     let rounds = stage.world.pace.rounds(6);
     let (mut several, mut single) = (Wakes::default(), Wakes::default());
@@ -80,7 +80,7 @@ async fn one_wake(stage: &mut Stage, kind: Kind, wanted: &str) -> Outcome<Durati
     Ok(waited.to.since(freed.from))
 }
 
-/// With a lease, all of them end together, and the other has them then.
+/// With a lease, all of them expire together, and the other side acquires them then.
 pub(super) async fn expires(stage: &mut Stage) -> Outcome<String> {
     let Stage { holder, other, .. } = stage;
     let lease = Duration::from_secs(2);
@@ -124,7 +124,7 @@ pub(super) async fn dead(stage: &mut Stage) -> Outcome<String> {
     ))
 }
 
-/// How long after the death the half that was held is free.
+/// Returns how long after the death the held half is free.
 async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
     let Stage {
         holder,
@@ -171,8 +171,8 @@ async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
     Ok(waited.to.since(died))
 }
 
-/// Both sides take the same two again and again, named in opposite orders: each gets on. Ours takes them in an order of its
-/// own, Java as they are named. Where that is the opposite, each may hold one and wait for the other until it gives up, three
+/// Both sides acquire the same two locks again and again, named in opposite orders: each makes progress. Our client acquires them in an
+/// order of its own, Java as they are named. Where that is the opposite, each may hold one and wait for the other until it gives up, three
 /// seconds later.
 pub(super) async fn opposite_orders(stage: &mut Stage) -> Outcome<String> {
     let Stage { holder, other, .. } = stage;
@@ -190,7 +190,7 @@ pub(super) async fn opposite_orders(stage: &mut Stage) -> Outcome<String> {
     ))
 }
 
-/// Until both have had their turns. Returns the longest wait.
+/// Plays until both sides have had their turns. Returns the longest wait.
 async fn take_turns(
     party: &mut Party,
     names: &str,
@@ -211,12 +211,12 @@ async fn take_turns(
         party.unlock(names).await?.done()?;
         turns[mine].fetch_add(1, Ordering::SeqCst);
         longest = longest.max(span.took());
-        // Somebody else's turn.
+        // A pause for the other side's turn.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(longest)
 }
 
 const A_WHILE: Duration = Duration::from_secs(5);
-/// Turns of each side.
+/// The number of turns of each side.
 const ENOUGH: u32 = 5;

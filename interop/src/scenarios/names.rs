@@ -1,4 +1,4 @@
-//! Whatever a lock is called, both sides mean the same one.
+//! Names: both sides mean the same lock by every name.
 
 use super::LONG;
 use crate::failure::{Outcome, ensure};
@@ -53,7 +53,7 @@ pub(super) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
     Ok(by)
 }
 
-/// The lock is in this key, keeps the other out, and its unlock wakes the other.
+/// Checks that the lock is in this key and keeps the other side out, and that its unlock wakes the other side.
 pub(super) async fn meets(stage: &mut Stage, name: &str, key: &str) -> Outcome {
     let Stage {
         holder,

@@ -1,4 +1,4 @@
-//! Owners of every form that Redisson writes are owners to us: threads with any number, and transactions.
+//! Owners of every form that Redisson writes are owners to distlock: threads with any number, and transactions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::party::{End, JavaThread, Kind, Party, Term, transaction_lock};
 use crate::stage::Stage;
 use crate::world::rw_channel;
 
-/// What an asynchronous call may have for a thread: those of no thread, and the longest.
+/// The thread ids that an asynchronous call may have: of no real thread, and the longest numbers.
 const THREAD_IDS: [i64; 4] = [-5, 0, i64::MIN, i64::MAX];
 
-/// A lock that Java takes by its asynchronous calls is read, waited for, handed over and forced like any other.
+/// A lock that Java acquires by its asynchronous calls is read, waited for, handed over and forced like any other.
 pub(super) async fn thread_ids(stage: &mut Stage) -> Outcome<String> {
     let name = "thread-ids";
     for id in THREAD_IDS {
@@ -36,12 +36,12 @@ async fn excludes_and_is_forced(stage: &mut Stage, name: &str) -> Outcome {
     holder.lock(name, Term::Fixed(LONG)).await?;
     ensure!(other.force_unlock(name).await?, "the lock was not forced");
     other.finds_it_free(name).await?;
-    // What Redisson says of a fair lock that nobody has any more is another scenario.
+    // Redisson's result of unlocking a fair lock that is free already is part of another scenario.
     drop(holder.unlock(name).await?);
     Ok(())
 }
 
-/// The same of readers, and of writers, whose owners end with `:write`.
+/// A read/write lock that Java acquires by its asynchronous calls behaves like any other: the owner of a writer ends with `:write`.
 pub(super) async fn rw_thread_ids(stage: &mut Stage) -> Outcome<String> {
     let name = "rw-thread-ids";
     for id in THREAD_IDS {
@@ -75,10 +75,10 @@ async fn rw_meets(stage: &Stage, name: &str) -> Outcome {
             let forced = other.write.force_unlock(name).await?;
             ensure!(forced, "the {mode} lock was not forced");
             other.write.finds_it_free(name).await?;
-            // What Redisson says of a loss is another scenario.
+            // Redisson's report of a lost lock is part of another scenario.
             drop(holder.side(kind).unlock(name).await?);
         } else {
-            // Redisson would leave our reader's own key to its lease (`rw-force`).
+            // Redisson would leave the key of our reader to its lease (`rw-force`).
             holder.side(kind).unlock(name).await?.done()?;
             other.write.finds_it_free(name).await?;
         }
@@ -86,8 +86,8 @@ async fn rw_meets(stage: &Stage, name: &str) -> Outcome {
     Ok(())
 }
 
-/// What a transaction changes is locked by an owner that ends with the transaction's id. We are kept out and woken by it, and
-/// keep it out and wake it.
+/// The objects that a transaction changes are locked by an owner that ends with the transaction's id. It keeps our side out and wakes it,
+/// and the other way round.
 pub(super) async fn transaction(stage: &mut Stage) -> Outcome<String> {
     for (bucket, end) in [("committed", End::Commit), ("rolled-back", End::Rollback)] {
         let name = &*transaction_lock(bucket);
@@ -135,7 +135,7 @@ pub(super) async fn transaction(stage: &mut Stage) -> Outcome<String> {
     forced(stage).await
 }
 
-/// The lock is held once, by this thread's transaction.
+/// Checks that the lock is held once, by this thread's transaction.
 async fn is_in_transaction(java: &JavaThread, ours: &Party, name: &str) -> Outcome {
     let seen = ours.holders(name).await?;
     let owners: Vec<_> = seen.iter().collect();
@@ -153,7 +153,7 @@ async fn is_in_transaction(java: &JavaThread, ours: &Party, name: &str) -> Outco
     Ok(())
 }
 
-/// An operator of ours breaks the lock of a transaction.
+/// An operator of ours releases the lock of a transaction by force.
 async fn forced(stage: &mut Stage) -> Outcome<String> {
     let name = &*transaction_lock("forced");
     let (Party::Java(java), ours) = (&stage.holder, &mut stage.other) else {
@@ -208,7 +208,7 @@ pub(super) async fn rw_transaction(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// The hash has one writer, this thread's transaction.
+/// Checks that the hash has one writer, this thread's transaction.
 fn is_written_in_transaction(stage: &Stage, java: &JavaThread, name: &str) -> Outcome {
     let fields: BTreeMap<String, String> = stage.world.server().query(&["HGETALL", name]);
     let writer = format!("{}:write:", java.owner());

@@ -1,4 +1,4 @@
-//! One lock on most of several servers: `RedissonRedLock`, redsync with several pools, redlock with several clients.
+//! One lock on a majority of several servers: `RedissonRedLock`, redsync with several pools, redlock with several clients.
 
 mod ends;
 
@@ -13,7 +13,7 @@ use crate::simple::Lease;
 use crate::support::RedisServer;
 use crate::world::until;
 
-/// While one side holds it, every server has it in the format that both know, and the other does not get it.
+/// While one side holds it, every server has it in the format that both know, and the other does not acquire it.
 pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -43,8 +43,8 @@ pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// The lock is on most servers, one hash or one string on each, and ends by itself. Where somebody is just giving it back,
-/// it may be missing.
+/// Checks that the lock is on a majority of servers, one hash or one string on each, and expires by itself. On a server where it is just
+/// being released, it may be missing.
 fn looks_like(shared: Shared, servers: &[RedisServer], name: &str, lease: Lease) -> Outcome {
     let kind = match shared {
         Shared::SimpleQuorum => "string",
@@ -67,7 +67,7 @@ fn looks_like(shared: Shared, servers: &[RedisServer], name: &str, lease: Lease)
     Ok(())
 }
 
-/// One server of three is somebody else's, and then two.
+/// Another client holds one server of three, and then two.
 pub(super) async fn needs_most(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -114,7 +114,7 @@ pub(super) async fn needs_most(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("two of three in {} ms", taken.as_millis()))
 }
 
-/// A waiter asks again and again, or is told, and has it soon after it is given back.
+/// A waiter retries or is notified, and has the lock soon after it is released.
 pub(super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -145,7 +145,7 @@ pub(super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
     ))
 }
 
-/// Waits until somebody has asked these for the lock, and has been told that another has it.
+/// Waits until a client has requested the lock from these servers, and has been told that it is held.
 async fn asks(servers: &[RedisServer]) -> Outcome {
     let questions = || -> u64 {
         let ways = ["set", "eval", "evalsha"];
@@ -155,12 +155,12 @@ async fn asks(servers: &[RedisServer]) -> Outcome {
     };
     let asked = questions();
     until("the other has asked", || questions() >= asked + 2).await?;
-    // Nothing tells when it is answered. Somewhat earlier or later, the waiter passes or fails alike.
+    // No event shows when the reply arrives. Somewhat earlier or later, the waiter passes or fails alike.
     tokio::time::sleep(Duration::from_millis(150)).await;
     Ok(())
 }
 
-/// One of five servers is killed, and one hangs, while it is held. It is given back and taken by the other, all with three.
+/// One of five servers is killed, and one hangs, while the lock is held. It is released and acquired by the other side, all with three.
 pub(super) async fn two_away(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -183,7 +183,7 @@ pub(super) async fn two_away(stage: &mut Stage) -> Outcome<String> {
 
     let mut longest = Duration::ZERO;
     let (mut one, mut two) = (other, holder);
-    // In a hurry each takes it when it is the other.
+    // In a quick run each side acquires it once, as the other side.
     for _ in 0..world.pace.rounds(2) {
         let (granted, span) = one.try_lock(name, FEW_TRIES, lease).await?;
         let (who, took) = (one.title(), span.took());
@@ -204,5 +204,5 @@ pub(super) async fn two_away(stage: &mut Stage) -> Outcome<String> {
     ))
 }
 
-/// For those who are told only by their retries that a server is gone.
+/// The wait limit for clients that notice only by their retries that a server is gone.
 const FEW_TRIES: Duration = Duration::from_secs(60);

@@ -19,13 +19,13 @@ use crate::party::{Party, Sides, Term};
 use crate::stage::Stage;
 use crate::world::{World, rw_channel};
 
-/// Who holds the lock and who wants it, each with both sides.
+/// Returns the party that holds the lock and the party that wants it, each with both sides of the lock.
 pub(super) fn both(stage: &Stage) -> (Sides, Sides) {
     (Sides::of(&stage.holder), Sides::of(&stage.other))
 }
 
-/// Lets one leave while another sleeps for the lock; how long after that was asked for the other had it. There is one
-/// message.
+/// Lets one party leave while another sleeps for the lock; returns how long after the request for it the other one had the lock. The unlock
+/// sends exactly one message.
 async fn handed_over(
     world: &World,
     key: &str,
@@ -52,12 +52,12 @@ fn after(waited: Span, freed: Span) -> Duration {
     waited.to.since(freed.from)
 }
 
-/// What is in the hash.
+/// Returns the content of the hash.
 fn seen(world: &World, key: &str) -> BTreeMap<String, String> {
     world.server().query(&["HGETALL", key])
 }
 
-/// The hash has this mode and these owners, as often as that.
+/// Checks that the hash has this mode and these owners, with these hold counts.
 pub(super) fn is_held(world: &World, key: &str, mode: &str, owners: &[(String, u32)]) -> Outcome {
     let owners = owners
         .iter()
@@ -69,7 +69,7 @@ pub(super) fn is_held(world: &World, key: &str, mode: &str, owners: &[(String, u
     Ok(())
 }
 
-/// Gets in at once.
+/// Checks that the party acquires the lock at once.
 async fn is_let_in(party: &mut Party, name: &str) -> Outcome {
     let (granted, _) = party.try_lock(name, Duration::ZERO, Term::Kept).await?;
     ensure!(granted, "{} was kept out of `{name}`", party.title());

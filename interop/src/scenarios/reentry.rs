@@ -1,4 +1,4 @@
-//! Who holds a lock may take it again, and has to give it back as often.
+//! Re-entry: a holder may acquire its lock again, and has to release it as often.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::failure::{Outcome, ensure};
 use crate::party::Term;
 use crate::stage::Stage;
 
-/// Three times in, three times out: the other reads every count and is kept out until the last.
+/// Three acquires, three releases: the other side reads every count and is kept out until the last.
 pub(super) async fn counts(stage: &mut Stage) -> Outcome<String> {
     let Stage { holder, other, .. } = stage;
     let name = "reentry";
@@ -43,7 +43,7 @@ pub(super) async fn counts(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// A partial release wakes nobody and keeps the lease alive; the last one wakes the waiter.
+/// A partial release wakes no waiter and keeps the lease alive; the last one wakes the waiter.
 pub(super) async fn partly_released(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -59,7 +59,7 @@ pub(super) async fn partly_released(stage: &mut Stage) -> Outcome<String> {
         let messages = world.messages();
         holder.unlock(name).await?.done()?;
         ensure!(world.messages() == messages, "a partial release sent word");
-        // What is left has to be renewed too.
+        // The remaining hold has to be renewed too.
         world.renewals(name, 2).await?;
         let holders = holder.holders(name).await?;
         let expected = BTreeMap::from([(holder.owner(name)?, 1)]);

@@ -1,4 +1,4 @@
-//! Unlocks that must not happen, and one that may.
+//! Unlocks that must be refused, and one that must not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use crate::failure::{Failure, Outcome, ensure};
 use crate::party::{Party, Term};
 use crate::stage::Stage;
 
-/// Who held the lock once, or never, cannot unlock it under its holder.
+/// A former holder, or a party that never held the lock, cannot unlock it under its holder.
 pub(super) async fn strangers(stage: &mut Stage) -> Outcome<String> {
     let Stage { holder, other, .. } = stage;
     let name = "stranger";
-    // Our API has no words for unlocking what one never held; Java's has.
+    // Our API cannot express unlocking a lock that one never held; Java's can.
     if matches!(other, Party::Java(_)) {
         holder.lock(name, Term::Kept).await?;
         other.unlock(name).await?.refused()?;
@@ -36,7 +36,7 @@ async fn still_held(holder: &Party, other: &mut Party, name: &str) -> Outcome {
     other.is_kept_out(name).await
 }
 
-/// The other side takes the lock away. The holder learns it: Java when it unlocks, ours by itself.
+/// The other side releases the lock by force. The holder learns it: Java when it unlocks, our client by itself.
 pub(super) async fn forced(stage: &mut Stage) -> Outcome<String> {
     let lease = stage.terms.watchdog;
     let Stage {
@@ -64,7 +64,7 @@ pub(super) async fn forced(stage: &mut Stage) -> Outcome<String> {
         }
     };
     let why = holder.unlock(name).await?.refused()?;
-    // A watchdog that went on would bring the lock back, or keep the next one's.
+    // A watchdog that went on would bring the lock back, or keep the next holder's.
     other.lock(name, Term::Fixed(lease)).await?;
     let left = world.left(name)?;
     tokio::time::sleep(left + ROUNDING).await;

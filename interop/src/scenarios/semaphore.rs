@@ -14,7 +14,7 @@ use crate::world::{World, until};
 pub(super) use ends::{by_id, dead, expires, is_kept};
 pub(super) use sharing::{counted, odd_names, prefixed, raised, several, wakes};
 
-/// Both sides say the same of how many can be had.
+/// Checks that both sides report the same number of available permits.
 async fn agree(stage: &Stage, name: &str, there: i64) -> Outcome {
     for party in [&stage.holder, &stage.other] {
         let (said, who) = (party.available(name).await?, party.title());
@@ -23,7 +23,7 @@ async fn agree(stage: &Stage, name: &str, there: i64) -> Outcome {
     Ok(())
 }
 
-/// Asks once for so many and must be told that there are not enough.
+/// Tries once to acquire this many permits and must be told that there are not enough.
 async fn is_refused(party: &mut Party, name: &str, count: u32) -> Outcome {
     let got = party.try_take(name, count, Term::Kept).await?;
     let who = party.title();
@@ -31,7 +31,7 @@ async fn is_refused(party: &mut Party, name: &str, count: u32) -> Outcome {
     Ok(())
 }
 
-/// All permits are there again, and nothing else is left of it; then that goes, too.
+/// Checks that all permits are available again, and that nothing else is left of the semaphore; then deletes it.
 async fn settle(stage: &Stage, name: &str, key: &str, total: u32) -> Outcome {
     let Stage {
         world,
@@ -54,8 +54,8 @@ async fn settle(stage: &Stage, name: &str, key: &str, total: u32) -> Outcome {
 
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The clients of permits that are out are noted for as long as these are ours, and for a day longer if one of Java's came back last:
-/// the note proves that the permits are a semaphore's.
+/// Removes the keys that name the clients of permits in use. They are kept for as long as these permits are ours, and for a day longer if
+/// one of Java's came back last: the key proves that the permits are a semaphore's.
 fn forget_clients(world: &World) -> Outcome {
     for key in world.server().keys() {
         if key.starts_with("distlock_clients:") {
@@ -72,7 +72,7 @@ fn forget_clients(world: &World) -> Outcome {
     Ok(())
 }
 
-/// The number of permits is all there is in the store.
+/// Checks that the store has nothing but the number of permits.
 pub(crate) async fn only_the_number(world: &World, key: &str, total: u32) -> Outcome {
     let alone = || {
         let there: Option<String> = world.server().query(&["GET", key]);

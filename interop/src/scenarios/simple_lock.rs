@@ -14,7 +14,7 @@ use crate::failure::{Outcome, ensure};
 use crate::simple::Side;
 use crate::world::World;
 
-/// The key is this side's, and the other can neither have it nor change that.
+/// Checks that the key is this side's, and that the other can neither acquire the lock nor change that.
 async fn is_still(world: &World, holder: &Side, other: &mut Side, name: &str) -> Outcome {
     let (who, value) = (holder.title(), holder.value(name)?);
     let found: Option<String> = world.server().query(&["GET", name]);

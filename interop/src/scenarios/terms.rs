@@ -1,4 +1,4 @@
-//! On which terms a scenario is played, where they are not the usual ones.
+//! The terms of scenarios that are not played on the usual ones.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::party::Kind;
 use crate::site::Mode;
 use crate::stage::Terms;
 
-/// What ends in a scenario, and is renewed in good time on a busy machine: every two seconds.
+/// A lease that expires in a scenario, and is renewed in good time on a busy machine: every two seconds.
 pub(super) const SHORT: Terms = Terms {
     watchdog: Duration::from_secs(6),
     ..Terms::DEFAULT
@@ -98,7 +98,7 @@ pub(super) const RW_SHORT: Terms = Terms {
     ..SHORT
 };
 
-/// Of the versions whose transactions lock whole maps: 4.7 does, 3.13 does not.
+/// Terms for the versions whose transactions lock whole maps: 4.7 does, 3.13 does not.
 pub(super) const RW_TRANSACTION: Terms = Terms {
     since: [4, 7],
     ..RW
@@ -124,7 +124,7 @@ pub(super) const SENTINEL: Terms = Terms {
     ..Terms::DEFAULT
 };
 
-/// Leases that outlive the change of a server, and are soon renewed.
+/// Leases that outlive a failover, and are soon renewed.
 pub(super) const SENTINEL_SHORT: Terms = Terms {
     watchdog: Duration::from_secs(30),
     ..SENTINEL

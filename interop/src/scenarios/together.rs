@@ -1,4 +1,4 @@
-//! Old Java, new Java and us, on one lock.
+//! Old Java, new Java and distlock, on one lock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::party::{Party, Term};
 use crate::stage::{Fleet, Terms};
 use crate::world::{channel, until};
 
-/// Everybody holds the lock once while all others wait; then everybody takes turns at their own pace.
+/// Every party holds the lock once while all others wait; then all take turns at their own pace.
 pub(super) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut parties = Vec::new();
     for jvm in &fleet.peers {
@@ -31,7 +31,7 @@ pub(super) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     Ok(format!("{} took {grants} turns", parties.len()))
 }
 
-/// The first holds, the rest wait; each unlock lets exactly one of them in, until all have had it.
+/// The first party holds the lock, the others wait; each unlock lets exactly one of them in, until all have had it.
 async fn relay(fleet: &Fleet, parties: &mut Vec<Party>) -> Outcome {
     let name = "relay";
     parties[0].lock(name, Term::Kept).await?;
@@ -74,7 +74,7 @@ async fn relay(fleet: &Fleet, parties: &mut Vec<Party>) -> Outcome {
     }
 }
 
-/// All at once, each a number of times.
+/// Lets all parties acquire the lock at the same time, each a number of times.
 async fn turns(fleet: &Fleet, parties: &mut Vec<Party>) -> Outcome<usize> {
     let times = fleet.world.pace.rounds(30);
     let mut running = JoinSet::new();

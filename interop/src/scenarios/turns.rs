@@ -1,4 +1,4 @@
-//! One side is a crowd that hands the lock around; the other still gets its turn.
+//! Fairness: one side is a crowd that hands the lock around; the other still gets its turn.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::stage::Stage;
 use crate::worker::{self, MOMENT, Manner, Tally, Work};
 use crate::world::{World, until};
 
-/// Every `tryLock` is granted, however busy the crowd is, and never at the same time. Nor is it luck: most times the crowd has
-/// only a few rounds of its own meanwhile.
+/// Every `tryLock` is granted, however busy the crowd is, and never at the same time. Nor is it luck: most times the crowd has only a few
+/// rounds of its own meanwhile.
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -57,7 +57,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
             token,
         });
         other.unlock(NAME).await?.done()?;
-        // Without this it may have been alone.
+        // Without this check the party may have been alone.
         until("the crowd works on", || busy() > before + 64).await?;
     }
 
@@ -81,7 +81,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         "two held it at once: {:?}",
         overlaps[0]
     );
-    // One that is slow to wake on a busy machine now and then is no unfairness.
+    // A party that is slow to wake on a busy machine now and then is no unfairness.
     passed_over.sort_unstable();
     let passed_over = passed_over[passed_over.len() / 2];
     ensure!(
@@ -102,7 +102,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// On the same side as `like`.
+    /// Starts a crowd on the same side as `like`.
     fn gather(like: &Party, world: &World, kind: Kind) -> Outcome<Self> {
         let log = TempDir::with_prefix("distlock-crowd-")?;
         let work = Work {
@@ -119,7 +119,7 @@ impl Crowd {
         };
         let stop = Arc::new(AtomicBool::new(false));
         let at_work = match like {
-            // Ends when it is told to stop, and is waited for in `disperse`.
+            // The crowd ends when it is stopped, and `disperse` waits for it.
             Party::Ours(_) => tokio::spawn(worker::work(work, stop.clone())),
             Party::Java(thread) => {
                 let peer = thread.peer().clone();
@@ -145,7 +145,7 @@ impl Crowd {
         Ok(Self { at_work, stop, log })
     }
 
-    /// Ends the crowd; what it did, and when.
+    /// Ends the crowd; returns its tally and its grants.
     async fn disperse(self) -> Outcome<(Tally, Vec<Grant>)> {
         self.stop.store(true, Ordering::Relaxed);
         let tally = self.at_work.await??;
@@ -156,7 +156,7 @@ impl Crowd {
 
 const NAME: &str = "turns";
 const COUNTER: &str = "counter:turns";
-/// Four times as often as a lock is handed on among ourselves before others get their turn. Seen: 20 to
-/// 40; and 300 to 1,300 with a client that asks again at once, as if nobody else were there.
+/// Four times as often as a lock is handed off among clients of one side before others get their turn. Seen: 20 to 40; and 300 to 1,300
+/// with a client that sends its next request at once, as if there were no other client.
 const FAIR: u64 = 128;
 const PATIENCE: Duration = Duration::from_secs(120);

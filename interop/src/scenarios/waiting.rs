@@ -1,4 +1,4 @@
-//! Waiting: until a message, or until time is up.
+//! Waiting: until a message, or until a timeout.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::failure::{Outcome, ensure};
 use crate::party::{Party, Term};
 use crate::stage::Stage;
 
-/// A sleeping waiter has the lock after its unlock, and it is the message that wakes it: the lease
-/// has minutes to go, and without the message it sleeps on.
+/// A sleeping waiter has the lock after its unlock, and it is the message that wakes it: the lease has minutes to go, and without the
+/// message it sleeps on.
 pub(super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     let name = "wake";
     let rounds = stage.world.pace.rounds(6);
@@ -21,8 +21,7 @@ pub(super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     Ok(wakes.remark())
 }
 
-/// How long after the unlock was asked for the waiter had the lock. There was one message, whether or not
-/// it came in time.
+/// Returns how long after the request for the unlock the waiter had the lock. There was one message, whether or not it came in time.
 async fn one_wake(stage: &mut Stage, name: &str) -> Outcome<Duration> {
     let Stage {
         holder,
@@ -47,7 +46,7 @@ async fn one_wake(stage: &mut Stage, name: &str) -> Outcome<Duration> {
     Ok(waited.to.since(freed.from))
 }
 
-/// The key goes without a word, and nothing happens; then the word comes.
+/// Checks that the waiter sleeps on when the key goes without a message, and wakes when the message comes.
 async fn sleeps_without_message(stage: &mut Stage, name: &str) -> Outcome {
     let Stage {
         holder,
@@ -64,7 +63,7 @@ async fn sleeps_without_message(stage: &mut Stage, name: &str) -> Outcome {
         world.server().cmd(&["PUBLISH", &channel, "0"]);
         Ok(told)
     };
-    // Ours polls every two seconds, message or not.
+    // Our waiter polls every two seconds, with or without a message.
     let polls = matches!(other, Party::Ours(_));
     let (waited, told) = tokio::try_join!(other.lock(name, Term::Kept), tell)?;
     ensure!(polls || waited.to >= told, "it woke without a message");
@@ -73,7 +72,7 @@ async fn sleeps_without_message(stage: &mut Stage, name: &str) -> Outcome {
     Ok(())
 }
 
-/// A wait with an end ends then, without the lock.
+/// A wait with a timeout ends then, without the lock.
 pub(super) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
     let Stage { holder, other, .. } = stage;
     let name = "patience";

@@ -1,4 +1,4 @@
-//! A client of ours, and the guards of the simple locks it has.
+//! A client of ours, and the guards of the simple locks it holds.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl OurClient {
         }
     }
 
-    /// The next news of a guard: that it was lost, or `None` when it is given back.
+    /// Returns the next notification of a guard: that it was lost, or `None` when it is released.
     pub(crate) async fn lost(&self, name: &str) -> Outcome<Option<Lost>> {
         Ok(self.guard(name)?.lost().await)
     }

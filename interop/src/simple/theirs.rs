@@ -16,20 +16,20 @@ use crate::peer::{Answer, Peer};
 /// A client, and the values of the locks it was granted.
 pub(crate) struct TheirClient {
     peer: Arc<Peer>,
-    /// The thread's name, and the client's.
+    /// The name of the thread and of the client.
     name: String,
     values: HashMap<String, String>,
 }
 
-/// What another library's client finds in the store.
+/// The state of a lock in the store, as another library's client finds it.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Seen {
     /// Redis' `TYPE`.
     pub(crate) kind: String,
     pub(crate) value: Option<String>,
-    /// Redis' `PTTL`: -1 without an end.
+    /// Redis' `PTTL`: -1 for a key without an end.
     pub(crate) left: i64,
-    /// Whether the library itself says that it is locked.
+    /// Whether the library itself reports the lock as held.
     pub(crate) locked: bool,
 }
 
@@ -54,14 +54,14 @@ impl TheirClient {
         self.peer.build().library
     }
 
-    /// Without a lease it has no end, which is redis-py's default; the others cannot.
+    /// Acquires the lock. Without a lease it has no end, which is redis-py's default; the other libraries cannot.
     pub(crate) async fn lock(&mut self, name: &str, lease: Option<Duration>) -> Outcome<Span> {
         let lease = lease.map(millis);
         self.lock_by(json!({"cmd": "lock", "name": name, "lease": lease}), name)
             .await
     }
 
-    /// With a value that the application has chosen, which redis-py lets it do.
+    /// Acquires the lock with a value that the application has chosen, which redis-py supports.
     pub(crate) async fn lock_with(
         &mut self,
         name: &str,
@@ -127,7 +127,7 @@ impl TheirClient {
         held.ok_or_else(|| Failure::new(format!("is_mine is a boolean, not {value}")))
     }
 
-    /// What its client finds under this name.
+    /// Returns what its client finds under this name.
     pub(crate) async fn look(&self, name: &str) -> Outcome<Seen> {
         let answer = self.call(json!({"cmd": "look", "name": name})).await?;
         let seen = answer.value()?;
@@ -154,7 +154,7 @@ impl TheirClient {
         Ok(())
     }
 
-    /// On this client's own thread. Sent at once; the future only waits for the answer.
+    /// Sends a command to this client's own thread. It is sent at once; the future only waits for the reply.
     fn call(&self, mut command: Value) -> impl Future<Output = Outcome<Answer>> + Send + use<> {
         command["thread"] = self.name.clone().into();
         command["client"] = self.name.clone().into();
@@ -162,7 +162,7 @@ impl TheirClient {
     }
 }
 
-/// Nothing, or why it was refused.
+/// Returns `None`, or why the command was refused.
 fn refusal(answer: Answer) -> Outcome<Option<String>> {
     let value = answer.value()?;
     match value {

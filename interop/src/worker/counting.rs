@@ -1,4 +1,4 @@
-//! A turn of ours with permits that are nobody's: one to three, for a moment, and a book of them.
+//! A turn of ours with permits of a counting semaphore: one to three, for a moment, and a record of them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::failure::Outcome;
 use crate::support::SeededRng;
 
 impl Task {
-    /// One line of the log for each permit; none if the wait was over before there were enough.
+    /// Plays one turn; returns one line of the log for each permit, none if the wait timed out before there were enough.
     pub(super) async fn counted(
         &mut self,
         name: String,
@@ -20,8 +20,8 @@ impl Task {
         let count = 1 + random.below(3);
         let (permits, by) = (u32::try_from(count)?, i64::try_from(count)?);
         let semaphore = self.client.counting_semaphore(&*name);
-        // What is perhaps out is written down before it is asked for, what certainly is after it was granted: whoever is
-        // killed between leaves a book that is not wrong. Java's workers keep the same.
+        // A permit that is possibly in use is recorded before its request, one that is certainly in use after its grant: a worker that is
+        // killed between the two leaves a record that is not wrong. Java's workers keep the same record.
         let (perhaps, certain) = (format!("perhaps:{name}"), format!("certain:{name}"));
         self.book(&perhaps, by).await?;
         let taken = match self.number % 8 {

@@ -11,7 +11,7 @@ use crate::failure::Outcome;
 use crate::support::SeededRng;
 
 impl Task {
-    /// One line of the log for each permit.
+    /// Plays one turn; returns one line of the log for each permit.
     pub(super) async fn permits(
         &self,
         name: String,
@@ -28,7 +28,7 @@ impl Task {
         tokio::time::sleep(self.a_moment(random)).await;
         let to = Stamp::now();
         guard.check()?;
-        // Both ways to give it back: the other is to drop it.
+        // Both ways to release it: the other is to drop it.
         if random.chance(50) {
             guard.release().await?;
         }
@@ -43,5 +43,5 @@ impl Task {
     }
 }
 
-/// Those of a process that is killed come back after it. Java's have the same.
+/// The lease of permits; those of a killed process come back after it. Java's workers have the same.
 pub(crate) const HAMMER_LEASE: Duration = Duration::from_secs(4);

@@ -1,4 +1,4 @@
-//! Of the worker what is about one lock on most of several servers.
+//! The part of the worker for one lock on a majority of several servers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::quorum::Format;
 use crate::support::SeededRng;
 
 impl Task {
-    /// One grant; `None` if the wait was over before most servers granted it.
+    /// Plays one turn; returns its grant, or `None` if the wait timed out before a majority of servers granted the lock.
     pub(super) async fn on_most(
         &mut self,
         name: String,
@@ -32,7 +32,7 @@ impl Task {
         let to = Stamp::now();
         if let Some(guard) = held {
             guard.check()?;
-            // Both ways to give a lock back: the other is to drop it.
+            // Both ways to release a lock: the other is to drop it.
             if random.chance(50) {
                 guard.release().await?;
             }
@@ -58,12 +58,12 @@ impl Task {
             _ => kept.acquire().await.map(Some),
         };
         match voted {
-            // Servers may not answer in time. It has nothing then, and says so.
+            // Servers may not reply in time. The task holds nothing then, and the error says so.
             Err(Error::Several { .. } | Error::Timeout { .. }) => Ok(None),
             voted => Ok(voted?),
         }
     }
 }
 
-/// Servers have a twentieth of it to answer.
+/// The lease; servers have a twentieth of it to reply.
 const LEASE: Duration = Duration::from_secs(20);

@@ -1,6 +1,6 @@
-//! A turn at the read/write lock: writers count twice over, readers look whether both counts agree.
+//! A turn of ours at the read/write lock: writers count twice, readers check whether both counts agree.
 //!
-//! A line of the log says in its second word on which side it was: `we-1/3/write`.
+//! The second word of a line in the log names the side: `we-1/3/write`.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::failure::{Outcome, ensure, granted};
 use crate::support::SeededRng;
 
 impl Task {
-    /// One turn, in this task's way; nothing if the wait was over before the lock was free.
+    /// Plays one turn, in this task's way; returns nothing if the wait timed out before the lock was free.
     pub(super) async fn read_or_write(
         &mut self,
         name: String,
@@ -106,7 +106,7 @@ impl Task {
         Ok(self.grant(name, "read", from))
     }
 
-    /// Held until now.
+    /// Returns a grant that was held until now.
     fn grant(&self, name: &str, side: &str, from: Stamp) -> Grant {
         Grant {
             name: name.into(),
@@ -118,7 +118,7 @@ impl Task {
     }
 }
 
-/// In both ways there are: the other is to drop it.
+/// Releases the lock, in both ways there are: the other is to drop it.
 async fn give_back<K>(guards: Vec<Guard<K>>, random: &mut SeededRng) -> Outcome {
     for guard in guards.into_iter().rev() {
         guard.check()?;

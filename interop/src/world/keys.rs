@@ -1,41 +1,41 @@
-//! What Redisson calls the keys and channels of a lock, said once more and independently of ours.
+//! Redisson's names for the keys and channels of a lock, written a second time and independently of ours.
 
-/// Where a key's release is announced.
+/// Returns the channel on which a key's release is announced.
 pub(crate) fn channel(key: &str) -> String {
     named_after("redisson_lock__channel:", key)
 }
 
-/// Where it is announced that permits have come back.
+/// Returns the channel on which released permits are announced.
 pub(crate) fn semaphore_channel(key: &str) -> String {
     named_after("redisson_sc:", key)
 }
 
-/// Where a latch says that it is open: its name in braces, also if it has some.
+/// Returns the channel on which a latch announces that it is open: its name in braces, even if the name has some.
 pub(crate) fn latch_channel(key: &str) -> String {
     format!("redisson_countdownlatch__channel__{{{key}}}")
 }
 
-/// Redisson's key for the permits of a semaphore that are out.
+/// Returns Redisson's key for the permits of a semaphore that are in use.
 pub(crate) fn permits_out(key: &str) -> String {
     format!("{}:timeout", named_after("", key))
 }
 
-/// Where a read/write lock's is.
+/// Returns the channel of a read/write lock.
 pub(crate) fn rw_channel(key: &str) -> String {
     named_after("redisson_rwlock:", key)
 }
 
-/// Redisson's key for one of a reader's holds: as long as it is there, so is the hold.
+/// Returns Redisson's key for one of a reader's holds: the hold lasts as long as the key.
 pub(crate) fn reader_key(key: &str, owner: &str, number: u32) -> String {
     format!("{}:{owner}:rwlock_timeout:{number}", named_after("", key))
 }
 
-/// Where the last token of a fenced lock is.
+/// Returns the key of a fenced lock's last token.
 pub(crate) fn counter(key: &str) -> String {
     named_after(COUNTERS, key)
 }
 
-/// Redisson's brace rule.
+/// Applies Redisson's brace rule.
 pub(super) fn named_after(what: &str, key: &str) -> String {
     if key.contains('{') {
         format!("{what}{key}")

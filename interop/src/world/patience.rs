@@ -1,16 +1,16 @@
-//! Waiting for something that is about to be so.
+//! Waiting for a condition that is expected to hold soon.
 
 use std::time::Duration;
 
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure};
 
-/// Waits until something holds, and fails with `what` if it does not in good time.
+/// Waits until a condition holds, and fails with `what` if it does not in good time.
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool + Send) -> Outcome {
     until_within(PATIENCE, what, holds).await
 }
 
-/// The same in a time of its own.
+/// Waits until a condition holds, with a time limit of its own.
 pub(crate) async fn until_within(
     limit: Duration,
     what: &str,
@@ -24,5 +24,5 @@ pub(crate) async fn until_within(
     Ok(())
 }
 
-/// Far longer than anything takes on a busy machine; only a failure waits for it.
+/// Upper bound for a busy machine; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(120);

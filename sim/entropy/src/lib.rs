@@ -1,5 +1,5 @@
-//! Takes the place of the C library's `getrandom`, so that a thread with a seed draws the same numbers in every run: client ids,
-//! jitter and the order of hash maps.
+//! A replacement of the C library's `getrandom`, so that a thread with a seed draws the same numbers in every run: client ids, jitter and
+//! the order of hash maps.
 //!
 //! Only the simulation's own test program links this, and only as `scripts/simulate` builds it.
 
@@ -10,12 +10,12 @@ thread_local! {
     static STATE: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Lets this thread draw from the seed from now on.
+/// Has this thread draw from the seed from now on.
 pub fn seed(seed: u64) {
     STATE.set(Some(seed));
 }
 
-/// The C library's `getrandom`: fills the buffer, and returns how many bytes were written.
+/// Fills the buffer like the C library's `getrandom`, and returns how many bytes were written.
 ///
 /// # Safety
 ///
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: c_
         let mut mixed = state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // SAFETY: the place is inside the buffer.
+        // SAFETY: `place` is inside the buffer.
         unsafe { buffer.cast::<u8>().add(place).write((mixed >> 56) as u8) };
     }
     STATE.set(Some(state));

@@ -1,9 +1,9 @@
-//! A simulated cluster beside a real one: both are asked the same, and have to say the same.
+//! A simulated cluster beside a real one: both receive the same requests, and have to give the same replies.
 //!
-//! Two masters and a replica of the first. Keys and channels of slots that stay, and of one that moves to and fro with its keys,
-//! in requests, scripts and transactions, to the node that serves them and to the others. `DISTLOCK_DIFFERENTIAL` and
-//! `DISTLOCK_DIFFERENTIAL_SEED` as in the differential test of one server. Nothing depends on time: what real nodes learn from each
-//! other only later is waited for.
+//! There are two masters and a replica of the first. The requests use keys and channels of slots that stay, and of one that moves to and
+//! fro with its keys, in commands, scripts and transactions, at the node that serves them and at the others. `DISTLOCK_DIFFERENTIAL` and
+//! `DISTLOCK_DIFFERENTIAL_SEED` work as in the differential test of one server. Nothing depends on time: the test waits for everything that
+//! real nodes learn from each other only later.
 mod clusters;
 mod sequences;
 

@@ -1,4 +1,4 @@
-//! Requests at random: scripts with arguments of the right kinds, commands with arguments of any, and junk.
+//! The generator of random requests: scripts with arguments of the right kinds, commands with arguments of any, and junk.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,13 @@ use distlock_sim::Random;
 use crate::scripts::Script;
 use crate::words::{COMMANDS, JUNK, KINDS, KINDS_WITHOUT_MOMENTS, SNIPPETS, VALUES};
 
-/// Draws what is asked next. The same seed draws the same.
+/// A generator of the next requests. The same seed gives the same requests.
 #[derive(Debug)]
 pub(crate) struct Generator {
     random: Random,
-    /// The leases that were drawn. Each differs by minutes from all others, so that their order never depends on how fast a
-    /// server is.
+    /// The leases that were drawn. Each differs by minutes from all others, so that their order never depends on how fast a server is.
     leases: BTreeSet<u64>,
-    /// The script or command that is being composed: other arguments of the same request belong to it.
+    /// The owner in the script or command that is being composed: other arguments of the same request belong to it.
     owner: usize,
     /// Whether requests may be such that servers of different versions refuse them in different ways.
     has_junk: bool,
@@ -47,7 +46,7 @@ impl Generator {
 
     fn lease(&mut self) -> u64 {
         loop {
-            // Between an hour and a month, in steps that no sequence takes as long as.
+            // Leases are between an hour and a month, in steps that are longer than any sequence takes.
             let lease = 3_600_000 + 600_000 * (self.random.next() % 4000);
             if self.leases.insert(lease) {
                 return lease;
@@ -55,7 +54,7 @@ impl Generator {
         }
     }
 
-    /// A key of a kind, of one of two names; now and then of another kind.
+    /// Returns a key of a kind, with one of two names; now and then of another kind.
     fn key(&mut self, kind: char) -> String {
         let kind = if self.percent(2) {
             self.one(&KINDS)
@@ -90,8 +89,8 @@ impl Generator {
 
     fn argument(&mut self, kind: char) -> Vec<u8> {
         if self.has_junk && self.percent(2) {
-            // A script may count to a number that it is told: it would never end. And a lease is not to be so short that it
-            // runs out by itself, nor so great that it is written in other digits with each of the two clocks.
+            // A script may count up to a number in its arguments, and would never end with a great one. A lease must not be so short that
+            // it expires by itself, nor so great that it has different digits with each of the two clocks.
             return match kind {
                 'n' | 'h' => self.one(&["", "x", "-1", "1.5", "0"]).into(),
                 'L' | 'm' | 'w' => self.one(&["", "x", "-7200000"]).into(),
@@ -148,7 +147,7 @@ impl Generator {
         self.one(&JUNK).to_vec()
     }
 
-    /// One call of a script, by its text or its hash.
+    /// Returns one call of a script, by its text or its hash.
     pub(crate) fn script_call(&mut self, script: &Script, hash: &str) -> Request {
         let (mut keys, mut arguments): (Vec<String>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
         let times = if script.repeats { 1 + self.below(3) } else { 1 };
@@ -163,7 +162,7 @@ impl Generator {
             arguments.extend(script.arguments.chars().map(|kind| self.argument(kind)));
         }
         if script.keys == "?" {
-            // The letters say what each key is.
+            // The letters are the kinds of the keys.
             let lock = self.one(&['l', 'r', 's', 'P', 'n']);
             let beside = ['t', 'q', 'W', 'O', 'C', 'N'];
             let chosen: Vec<char> = beside.into_iter().filter(|_| self.percent(70)).collect();
@@ -212,7 +211,8 @@ impl Generator {
         head.chain(arguments).collect()
     }
 
-    /// A small script of one's own: what Redis gives to scripts, and how their results and errors come out.
+    /// Returns a small script of the test's own, which shows the environment that Redis gives to scripts, and the form of results and
+    /// errors.
     pub(crate) fn snippet(&mut self) -> Request {
         let text = self.one(SNIPPETS);
         let (kind, value) = (self.one(&KINDS), self.one(&VALUES));
@@ -227,7 +227,7 @@ impl Generator {
         head.chain([value.to_vec()]).collect()
     }
 
-    /// One command by itself.
+    /// Returns one command.
     pub(crate) fn command(&mut self) -> Request {
         let template = self.one(&COMMANDS);
         let mut request: Request = Vec::new();
@@ -237,7 +237,7 @@ impl Generator {
                     let kind = self.one(&KINDS);
                     self.key(kind).into_bytes()
                 }
-                // None that holds a moment: a part of one could not be compared.
+                // The key holds no moment: a part of one could not be compared.
                 "N" => {
                     let kind = self.one(&KINDS_WITHOUT_MOMENTS);
                     self.key_of(kind).into_bytes()
@@ -254,7 +254,7 @@ impl Generator {
                 "H" => self.one(&["a*", "*", "lock:*", "[lr]*", "x"]).into(),
                 other => other.into(),
             };
-            // As with scripts: no time so short that it runs out by itself.
+            // As with scripts, no time is so short that it expires by itself.
             let is_time = template.contains("EX") || template.contains("PX");
             request.push(if !self.percent(2) {
                 word

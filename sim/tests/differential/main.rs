@@ -1,9 +1,9 @@
-//! The simulated server beside a real one: both are asked the same, and have to say the same.
+//! The simulated server beside a real one: both receive the same requests, and have to give the same replies.
 //!
-//! Without further ado a few thousand requests; as many as `DISTLOCK_DIFFERENTIAL` says, in thousands, if it is set, from the
-//! seed `DISTLOCK_DIFFERENTIAL_SEED`. Leases are hours and differ by minutes, and those that run out are ended by a command: what
-//! is compared does not depend on how fast the machine is. Where `redis-server` is not a Redis 7.0, which is the one that is
-//! simulated, only what the library rests on is compared: its scripts, and the keys and messages that they leave.
+//! The test sends a few thousand requests by default; `DISTLOCK_DIFFERENTIAL` sets another number, in thousands, and
+//! `DISTLOCK_DIFFERENTIAL_SEED` the seed. Leases are hours and differ by minutes, and a command ends those that expire: the comparison does
+//! not depend on how fast the machine is. If `redis-server` is not a Redis 7.0, the simulated version, only the parts that the library
+//! relies on are compared: its scripts, and the keys and messages that they leave.
 #![expect(
     clippy::disallowed_methods,
     reason = "a test starts the tasks of a world, and a real server beside it"

@@ -1,4 +1,4 @@
-//! Replies as they are on the wire, and when two of them say the same.
+//! Replies as they are on the wire, and the rules by which two of them agree.
 
 use std::fmt;
 use std::time::Instant;
@@ -6,10 +6,10 @@ use std::time::Instant;
 /// A reply, by its type on the wire.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reply {
-    /// Anything that is written on one line: a status, an error, a number, no value.
+    /// A reply that is written on one line: a status, an error, a number, no value.
     Line(u8, Vec<u8>),
     Bulk(u8, Vec<u8>),
-    /// Anything that holds others. The pairs of a map come one after the other.
+    /// A reply that holds others. The pairs of a map come one after the other.
     Items(u8, Vec<Self>),
 }
 
@@ -29,7 +29,7 @@ impl fmt::Debug for Reply {
 }
 
 impl Reply {
-    /// Takes one reply from the beginning of these bytes, if it is there whole.
+    /// Takes one reply from the beginning of these bytes, if it has arrived whole.
     pub(crate) fn take(bytes: &mut Vec<u8>) -> Option<Self> {
         let (reply, length) = parse(bytes)?;
         bytes.drain(..length);
@@ -40,7 +40,7 @@ impl Reply {
         matches!(self, Self::Items(b'>', _))
     }
 
-    /// A word that tells replies apart without their details, to count how many ways there were.
+    /// Returns a word that distinguishes replies without their details, to count the different outcomes.
     pub(crate) fn outline(&self) -> String {
         match self {
             Self::Line(b'-', text) => {
@@ -56,7 +56,7 @@ impl Reply {
         }
     }
 
-    /// Puts the items of a reply whose order says nothing into one.
+    /// Sorts the items of a reply whose order has no meaning.
     pub(crate) fn sorted(self) -> Self {
         match self {
             Self::Items(kind, items) => {
@@ -68,7 +68,7 @@ impl Reply {
         }
     }
 
-    /// Sorts each of the items for itself.
+    /// Sorts the items within each of the items.
     pub(crate) fn with_sorted_items(self) -> Self {
         match self {
             Self::Items(kind, items) => {
@@ -128,8 +128,8 @@ fn parse(bytes: &[u8]) -> Option<(Reply, usize)> {
     Some((reply, place))
 }
 
-/// When a sequence began: by the clocks of both servers, in milliseconds since 1970, and by ours. The simulated clock hardly moves
-/// meanwhile.
+/// The moment at which a sequence began: by the clocks of both servers, in milliseconds since 1970, and by the test's. The simulated clock
+/// hardly moves meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origins {
     pub(crate) real: i128,
@@ -138,7 +138,7 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
-    /// Whether two replies say the same, if moments are told from when the sequence began.
+    /// Returns whether two replies agree, with moments measured from the beginning of the sequence.
     pub(crate) fn agree(self, real: &Reply, simulated: &Reply) -> bool {
         match (real, simulated) {
             // Servers of other versions write the same number in another way.
@@ -171,7 +171,8 @@ impl Origins {
             })
     }
 
-    /// Equal; or remaining times, or moments, in seconds, milliseconds or microseconds, that differ by no more than has passed.
+    /// Returns whether numbers agree: they are equal; or they are remaining times, or moments, in seconds, milliseconds or microseconds,
+    /// that differ by no more than the time that has passed.
     fn numbers_agree(self, real: i128, simulated: i128) -> bool {
         let passed = i128::try_from(self.begun.elapsed().as_millis()).expect("it is short") + 10;
         let is_near = |one: i128, two: i128, unit: i128| (one - two).abs() <= passed * unit;

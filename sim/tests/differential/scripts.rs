@@ -1,4 +1,4 @@
-//! Every script of the library, composed as the library composes it, and what arguments each takes.
+//! Every script of the library, composed as the library composes it, and the kinds of arguments that each takes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Script {
     pub(crate) name: String,
     pub(crate) text: String,
-    /// A letter for each, see `Generator::key` and `Generator::argument`.
+    /// One letter for each key and each argument, see `Generator::key` and `Generator::argument`.
     pub(crate) keys: &'static str,
     pub(crate) arguments: &'static str,
-    /// It takes any number of these keys and arguments.
+    /// Whether the script takes any number of these keys and arguments.
     pub(crate) repeats: bool,
-    /// Of a batch: the letters of each script in it.
+    /// For a batch, the letters of each script in it.
     pub(crate) passengers: Vec<(&'static str, &'static str)>,
 }
 
@@ -108,8 +108,8 @@ const SEMAPHORE: &str = "format/twin format/number format/permits semaphore/line
 const NUMBER: &str = "format/number number/deeds";
 const INSPECT: &str = "format/owner format/lock format/read_write format/number format/permits";
 
-/// For each lock that goes in batches: where its five scripts are, how many keys each has, and the arguments that a batch
-/// leaves out.
+/// For each kind of lock with batches: the positions of its five scripts, the number of keys of each, and the arguments that a batch leaves
+/// out.
 const BATCHES: [(&str, [Passenger; 5]); 3] = [
     (
         "mutex",
@@ -204,14 +204,14 @@ pub(crate) fn all() -> Vec<Script> {
     scripts
 }
 
-/// As `batch.rs` of the library does.
+/// Composes a batch as `batch.rs` of the library does.
 fn batch(kind: &str, passengers: &[Passenger], scripts: &[Script]) -> Script {
     let mut batch = String::from(
         "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\nlocal scripts = {\n",
     );
     for (place, (script, keys, arguments)) in (1..).zip(passengers) {
         let name = format!("{kind}/{script}");
-        // What is given back of a fenced lock is a plain one.
+        // The release of a fenced lock is that of a plain one.
         let known = scripts.iter().find(|script| script.name == name);
         let known = known.or_else(|| {
             scripts

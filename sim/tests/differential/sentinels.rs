@@ -51,7 +51,7 @@ fn port() -> u16 {
     listener.local_addr().expect("it has one").port()
 }
 
-/// The master, its replica, and two sentinels that watch them.
+/// Starts the master, its replica, and two sentinels that watch them.
 fn real() -> [Real; 4] {
     let [master, replica, one, other] = [(); 4].map(|()| port().to_string());
     let start = |port: &str, more: &[&str]| {
@@ -75,7 +75,7 @@ fn real() -> [Real; 4] {
     [sentinel(&one), sentinel(&other), first, second]
 }
 
-/// A reply without what differs from one sentinel to the next: addresses, ids and numbers.
+/// Returns a reply without the parts that differ between sentinels: addresses, ids and numbers.
 fn form(reply: &Reply) -> String {
     let text = |bytes: &[u8]| {
         let mut text = String::from_utf8_lossy(bytes).into_owned();
@@ -144,7 +144,7 @@ async fn a_simulated_sentinel_answers_in_the_form_of_a_real_one() {
     topology.until_settled().await;
     let simulated = topology.sentinels()[0].server();
     let mut pair = Pair::connect(&sentinel, simulated);
-    // Otherwise it looks every ten seconds.
+    // By default a sentinel polls every ten seconds.
     pair.ask_words("SENTINEL DEBUG INFO-PERIOD 100 PUBLISH-PERIOD 100")
         .await;
     for (request, wanted) in [

@@ -10,17 +10,17 @@ use crate::replies::{Origins, Reply};
 use crate::scripts::Script;
 use crate::servers::{Pair, Real};
 
-/// How often each script or command had each outcome.
+/// The number of occurrences of each outcome, for each script or command.
 pub(crate) type Outcomes = BTreeMap<(String, String), u64>;
 
-/// How much of a real server is compared with the simulated one.
+/// The extent to which a real server is compared with the simulated one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Likeness {
-    /// It is the version that is simulated: all of it.
+    /// The server has the simulated version: everything is compared.
     Whole,
-    /// Other versions have other commands and other error texts: the library's scripts, and what they leave.
+    /// Other versions have other commands and other error texts: the library's scripts and their effects are compared.
     Scripts,
-    /// The same, of a server that is older than sharded pub/sub.
+    /// The same as `Scripts`, for a server that is older than sharded pub/sub.
     ScriptsWithoutShards,
 }
 
@@ -34,14 +34,14 @@ impl Likeness {
     }
 }
 
-/// A sequence as it is played.
+/// A sequence that is being played.
 pub(crate) struct Sequence<'a> {
     pub(crate) asked: u64,
     generator: Generator,
     origins: Origins,
-    /// In the second version of the protocol, and in the third.
+    /// Callers in version 2 of the protocol, and in version 3.
     callers: [Pair; 2],
-    /// Those who have subscribed, in either version.
+    /// Subscribers, in either version.
     listeners: [Pair; 2],
     scripts: &'a [Script],
     hashes: Vec<String>,
@@ -163,7 +163,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Other channels for those who listen. What is sent to them is compared before: it would come between the replies.
+    /// Subscribes the listeners to other channels. Their messages are compared before, since they would come between the replies.
     async fn subscribe(&mut self) {
         self.compare_pushes().await;
         let place = self.generator.below(2);
@@ -178,7 +178,7 @@ impl<'a> Sequence<'a> {
         let channels = 1 + self.generator.below(2);
         let mut request = words(command);
         for _ in 0..channels {
-            // Which of several patterns comes first is nobody's promise: only one of these matches anything.
+            // The order of several matching patterns is not defined: only one of these matches anything.
             let channels = ["x", "1", "redisson_lock__channel:{b}"];
             let patterns = ["*", "nothing*", "nothing?"];
             let is_pattern = command.starts_with('P');
@@ -206,7 +206,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Several commands in one, with keys that are watched and perhaps changed by another.
+    /// Sends a transaction, with watched keys that another connection may change.
     async fn transaction(&mut self) {
         let caller = self.generator.below(2);
         let other = 1 - caller;
@@ -223,7 +223,7 @@ impl<'a> Sequence<'a> {
         self.ask_at(caller, &words("MULTI"), "MULTI").await;
         for _ in 0..self.generator.below(5) {
             let place = self.generator.below(self.scripts.len());
-            // What says how long ago something was would say it within the transaction's reply.
+            // A script that reports an age would report it within the transaction's reply.
             let says_ages = self.scripts[place].name.starts_with("promoted");
             let request = if self.generator.percent(30) && !says_ages {
                 self.generator
@@ -253,7 +253,7 @@ impl<'a> Sequence<'a> {
         self.ask(&words("CONFIG SET maxmemory 0")).await;
     }
 
-    /// As a replica, whose master cannot be reached.
+    /// Sends requests to a replica whose master cannot be reached.
     async fn read_only(&mut self) {
         let replicate = words("REPLICAOF 127.0.0.1 1");
         self.callers[0].send(&replicate).await;
@@ -270,7 +270,7 @@ impl<'a> Sequence<'a> {
         self.callers[0].simulated_reply().await;
     }
 
-    /// As a user who may not do everything.
+    /// Sends requests as a user with limited permissions.
     async fn as_user(&mut self) {
         let rules = [
             "~lock:* ~rw:* ~redisson* +@all",
@@ -331,7 +331,7 @@ impl<'a> Sequence<'a> {
                 self.history.last().expect("it was just added")
             );
         }
-        // No two requests come in the same microsecond, nor do they with the real server.
+        // No two requests come in the same microsecond, as with the real server.
         tokio::time::advance(Duration::from_micros(5)).await;
         let (mut one, mut two) = self.callers[caller].ask(request).await;
         let command = request[0].to_ascii_uppercase();
@@ -343,11 +343,11 @@ impl<'a> Sequence<'a> {
             (one, two) = (one.sorted(), two.sorted());
         }
         if command == b"EXEC" {
-            // One of the replies may be without an order.
+            // One of the replies may have no defined order.
             (one, two) = (one.with_sorted_items(), two.with_sorted_items());
         }
         if name.starts_with("promoted") {
-            // How long ago that was.
+            // The reply contains how long ago that was.
             (one, two) = (since(one), since(two));
         }
         self.compare(name, &one, &two);
@@ -370,7 +370,7 @@ impl<'a> Sequence<'a> {
         );
     }
 
-    /// Whether both are errors, on a server whose texts are others.
+    /// Returns whether both replies are errors, on a server with other texts.
     fn are_both_errors(&self, real: &Reply, simulated: &Reply) -> bool {
         let is_error = |reply: &Reply| matches!(reply, Reply::Line(b'-', _));
         self.likeness != Likeness::Whole && is_error(real) && is_error(simulated)
@@ -407,7 +407,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// The pushes to the subscribers: all of them come before the reply to the next request.
+    /// Compares the pushes to the subscribers: all of them come before the reply to the next request.
     async fn compare_pushes(&mut self) {
         for place in 0..2 {
             self.listeners[place].send(&words("PING")).await;

@@ -1,4 +1,4 @@
-//! The two servers, and one conversation with both.
+//! The two servers, and a pair of connections to both.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use crate::mortal::{mortal, program};
 use crate::replies::Reply;
 
-/// A real server that ends with this, and that no other machine can reach.
+/// A real server that ends when this is dropped, and that no other machine can reach.
 pub(crate) struct Real {
     child: Child,
     folder: TempDir,
@@ -51,7 +51,7 @@ impl Real {
         Self { child, folder }
     }
 
-    /// The version that the server reports, such as `7.0.15`.
+    /// Returns the version that the server reports, such as `7.0.15`.
     pub(crate) fn version(&self) -> String {
         let mut connection = self.connect();
         let asked = connection.write_all(b"INFO server\r\n");
@@ -73,7 +73,7 @@ impl Real {
         self.folder.path().join("socket")
     }
 
-    /// Connects, as soon as the server has begun.
+    /// Connects, as soon as the server has started.
     fn connect(&self) -> UnixStream {
         let begun = Instant::now();
         loop {
@@ -97,7 +97,7 @@ impl Drop for Real {
     }
 }
 
-/// A connection to each of the servers, which are asked the same.
+/// A connection to each of the servers, which receive the same requests.
 pub(crate) struct Pair {
     real: UnixStream,
     real_bytes: Vec<u8>,
@@ -118,7 +118,7 @@ impl Pair {
         }
     }
 
-    /// Asks both, and returns what the real one says, and the simulated one.
+    /// Sends a request to both, and returns the reply of the real server, and of the simulated one.
     pub(crate) async fn ask(&mut self, request: &[Vec<u8>]) -> (Reply, Reply) {
         self.send(request).await;
         (self.real_reply(), self.simulated_reply().await)

@@ -4,7 +4,7 @@ pub(crate) const KINDS: [char; 17] = [
     'l', 'r', 's', 'u', 't', 'q', 'T', 'A', 'W', 'P', 'O', 'N', 'B', 'C', 'n', 'd', 'R',
 ];
 
-/// Those of keys whose strings hold no moment. What holds others has them for itself.
+/// The kinds of keys whose strings hold no moment. Strings with moments are only in keys of the other kinds.
 pub(crate) const KINDS_WITHOUT_MOMENTS: [char; 10] =
     ['l', 'r', 's', 'u', 'q', 'W', 'P', 'O', 'n', 'd'];
 
@@ -42,8 +42,8 @@ pub(crate) const VALUES: [&[u8]; 10] = [
     b"\x00\xff binary \r\n",
 ];
 
-/// Commands with places for what is drawn: keys, values, indexes, scores, bounds of bytes, leases in seconds and in
-/// milliseconds, and patterns.
+/// Commands with placeholders for random arguments: keys, values, indexes, scores, bounds of bytes, leases in seconds and in milliseconds,
+/// and patterns.
 pub(crate) const COMMANDS: [&str; 102] = [
     "GET K",
     "SET K V",

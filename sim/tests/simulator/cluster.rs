@@ -7,10 +7,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
 const TIMEOUT: Duration = Duration::from_millis(1500);
-/// Longer than a failover takes.
+/// Upper bound for a failover.
 const FAILOVER: Duration = Duration::from_secs(8);
 
-/// Three masters with a replica each; `a` and `b` are keys of different masters.
+/// Starts three masters with a replica each; `a` and `b` are keys of different masters.
 fn cluster() -> (Network, Cluster) {
     let network = Network::new(1);
     let cluster = Cluster::new(&network, 3, 1, 1);
@@ -72,7 +72,7 @@ async fn a_dead_master_is_replaced_by_its_replica_after_the_node_timeout() {
         let believed = cluster.believed_owner(node, slot_of("a"));
         assert_eq!(believed, Some(if is_behind { old } else { replica }));
     }
-    // When it is back, it is a replica with what the new master has.
+    // When the old master is back, it is a replica with the data of the new one.
     cluster.revive(old, true);
     let said = ask(&network, &cluster, old, "SET a wrong").await;
     assert!(
@@ -127,7 +127,7 @@ async fn a_cluster_without_a_replica_serves_what_is_left_unless_all_is_required(
     sleep(Duration::from_secs(1)).await;
     let said = ask(&network, &cluster, other, "SET b 1").await;
     assert_eq!(said, "+OK\r\n");
-    // It comes back without its data, and with its slots; the rest of the cluster wants it again.
+    // The master comes back without its data, and with its slots; the rest of the cluster accepts it again.
     cluster.revive(gone, false);
     sleep(FAILOVER).await;
     cluster.settled().await;
@@ -171,7 +171,7 @@ async fn messages_reach_the_subscribers_of_all_nodes_and_end_with_the_slot() {
     }
     assert_eq!(call(&cluster, to, "PUBLISH all hello"), Value::Integer(0));
     assert!(read(&mut subscriber).await.contains("hello"));
-    // To those of its shard alone.
+    // The message reaches only the nodes of its shard.
     let replica = cluster.replicas_of(from)[0];
     call(&cluster, replica, "SPUBLISH a shard");
     assert!(read(&mut subscriber).await.contains("shard"));

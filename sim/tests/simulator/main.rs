@@ -1,4 +1,4 @@
-//! What only the simulated servers can do, and the differential test cannot compare: virtual time, faults, replication lag,
+//! Properties that only the simulated servers have, and the differential test cannot compare: virtual time, faults, replication lag,
 //! elections.
 #![expect(
     clippy::disallowed_methods,

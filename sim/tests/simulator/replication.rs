@@ -1,4 +1,4 @@
-//! Replicas: how far behind they are, what `WAIT` says of it, and what a promotion loses.
+//! Replicas: their lag, the replies of `WAIT`, and the writes that a promotion loses.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Sentinels: what they agree on, how they replace a master, and what they say of it.
+//! Sentinels: their agreement, the replacement of a master, and their reports of it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::call;
 
 const NAME: &str = Topology::NAME;
-/// Longer than any failover takes.
+/// Upper bound for any failover.
 const LONG: Duration = Duration::from_secs(60);
 
 async fn settled(seed: u64, layout: Layout) -> (Network, Topology) {
@@ -237,7 +237,7 @@ async fn a_sentinel_says_what_it_is_told_to() {
     liar.call(&["SENTINEL", "REMOVE", NAME]);
     let named = liar.call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
     assert_eq!(named, Value::NilArray);
-    // It is told of nothing that it does not watch.
+    // The sentinel learns nothing of masters that it does not watch.
     sleep(LONG).await;
     let unknown = liar.call(&["SENTINEL", "MASTER", NAME]);
     assert_eq!(

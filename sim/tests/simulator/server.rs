@@ -12,7 +12,7 @@ fn server() -> Server {
     Server::new(Clock::new(), 1)
 }
 
-/// Sends a request, and returns what is answered within a millisecond.
+/// Sends a request, and returns the reply of the next millisecond.
 async fn ask(stream: &mut DuplexStream, request: &str) -> String {
     stream
         .write_all(format!("{request}\r\n").as_bytes())

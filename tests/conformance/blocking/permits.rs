@@ -1,4 +1,4 @@
-//! Permits of a semaphore, without `async`.
+//! Permits of a semaphore in the blocking API.
 
 use super::connect;
 use crate::stage::{PATIENCE, Played, Stage};

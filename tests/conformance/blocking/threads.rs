@@ -1,4 +1,4 @@
-//! Threads as owners: one takes again what it holds, and keeps the others out.
+//! Threads as owners: a thread enters again what it holds, and excludes the others.
 
 use std::thread;
 
@@ -18,7 +18,7 @@ fn a_thread_takes_again_what_it_holds(stage: &Stage) -> Played {
     let name = stage.name("stock");
     let mine = || a.lock(&*name).with_owner(&a.thread_owner());
     let outer = mine().acquire()?;
-    // Behind somebody who waits it would wait for itself.
+    // Behind another waiter it would wait for itself.
     let waiting = acquiring(&a.lock(&*name));
     assert!(still_waits(&waiting));
     let inner = mine().acquire()?;

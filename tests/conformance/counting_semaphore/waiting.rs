@@ -1,4 +1,4 @@
-//! Who waits for permits that are not there yet.
+//! Waiters for permits that are not available yet.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
     let big = b.counting_semaphore(&*name);
     let mut big = begun(async move { big.acquire(2).await }).await;
     assert!(waits(&mut big).await);
-    // One comes back: somebody who wants one could have it, but for who waits for two, once that has a place in line.
+    // Release one permit: a request for one would succeed, until the waiter for two is queued before it.
     let stands = async {
         loop {
             slots.release(1).await?;
@@ -101,7 +101,7 @@ async fn as_many_as_there_are_permits_for_go_on_at_once(stage: &Stage<Plain>) ->
         }
         tokio::time::sleep(ASLEEP).await;
         let given = Instant::now();
-        // One message for all of them.
+        // One message notifies all of them.
         a.counting_semaphore(&*name).release(10).await?;
         for had in in_time(running.join_all()).await {
             had?;
@@ -130,7 +130,7 @@ async fn a_wait_for_permits_ends_with_its_time_and_leaves_the_line(stage: &Stage
         })
         .await?;
     assert!(!big.acquire_timeout(3, Duration::ZERO).await?);
-    // It stands in nobody's way any more.
+    // The waiter has left the queue and blocks no other.
     in_time(a.counting_semaphore(&*name).acquire(1)).await?;
     in_time(a.counting_semaphore(&*name).acquire(1)).await
 }
@@ -149,7 +149,7 @@ async fn a_wait_for_permits_that_is_dropped_lets_the_next_one_up(stage: &Stage<P
         let mut next = begun(small.acquire(1)).await;
         let mut tries = 0;
         while !waits(&mut next).await {
-            // A busy machine has not put the other one in line yet.
+            // On a busy machine the other waiter is not queued yet.
             tries += 1;
             assert!(tries < stage.tries(), "somebody is first");
             small.release(1).await?;

@@ -1,4 +1,4 @@
-//! The end of a client.
+//! Closing a client.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ async fn closing_fails_whoever_waits(stage: &Stage<impl Family>) -> Played {
     theirs.release().await
 }
 
-/// Its first question is under way when the client is closed.
+/// The first request of each call is under way when the client is closed.
 async fn closing_fails_whoever_is_just_asking(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
@@ -132,7 +132,7 @@ async fn closing_fails_whoever_is_just_asking(stage: &Stage<impl Family>) -> Pla
     theirs.release().await
 }
 
-/// The lock was passed to it, and it was not polled since.
+/// The lock is passed to a waiter that is not polled afterwards.
 async fn closing_takes_the_lock_from_a_waiter_that_never_saw_it(
     stage: &Stage<impl Family>,
 ) -> Played {

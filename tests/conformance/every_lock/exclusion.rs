@@ -1,4 +1,4 @@
-//! One at a time.
+//! Mutual exclusion: one holder at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ async fn a_client_excludes_itself(stage: &Stage<impl Family>) -> Played {
     let lock = client.lock(stage.name("stock"));
 
     let held = lock.try_acquire().await?.expect("it is free");
-    // The same value, a clone of it and the lock made again are one lock.
+    // The same value, a clone of it and a new value of the same name are one lock.
     let again = client.lock(lock.name());
     for same in [&lock, &lock.clone(), &again] {
         assert!(same.try_acquire().await?.is_none());
@@ -74,7 +74,7 @@ async fn a_lock_excludes_nobody_from_another(stage: &Stage<impl Family>) -> Play
     Ok(())
 }
 
-/// Both branches of a `join!` are one task: they must not both have the lock.
+/// Both branches of a `join!` are one task: they must not both hold the lock.
 async fn the_same_task_without_an_owner_is_excluded_too(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
@@ -136,7 +136,7 @@ async fn a_dropped_guard_gives_the_lock_back(stage: &Stage<impl Family>) -> Play
     let held = b.lock(&*name).acquire_timeout(PATIENCE).await?;
     assert!(held.is_some());
 
-    // Also while somebody waits for it.
+    // The drop also releases it if a waiter is queued.
     let waiting = begun(a.lock(&*name).acquire()).await;
     drop(held);
     in_time(waiting).await?.release().await

@@ -1,4 +1,4 @@
-//! Fixed leases made longer.
+//! Extensions of fixed leases.
 
 use std::time::Duration;
 
@@ -28,11 +28,11 @@ async fn an_extended_lease_lasts_longer(stage: &Stage<impl Family>) -> Played {
         .acquire()
         .await?;
     held.extend(SHORT * 3).await?;
-    // Past its first end, and far from the next.
+    // This moment is past the first end of the lease, and far from the next.
     sleep(SHORT).await;
     held.check()?;
     assert!(b.lock(&*name).try_acquire().await?.is_none());
-    // To an end all the same.
+    // The extended lease expires, too.
     let lost = in_time(held.lost()).await.expect("it was lost");
     assert_eq!(lost.reason, LostReason::Expired);
     in_time(b.lock(&*name).acquire()).await?.release().await
@@ -113,7 +113,7 @@ async fn a_lost_lease_cannot_be_extended(stage: &Stage<impl Family>) -> Played {
     got.expect("it came too late").release().await
 }
 
-/// A fixed lease is not renewed, so nobody noticed before.
+/// A fixed lease is not renewed, so the loss was not noticed before.
 async fn an_extension_finds_out_that_the_lock_was_lost(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");

@@ -1,4 +1,4 @@
-//! How long a lock stays taken.
+//! Leases: how long a lock stays held.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ over_tls! {
     a_lease_that_is_kept_alive_outlives_itself_many_times,
 }
 
-/// Long enough that what is done at once is done before its end, on a busy machine too.
+/// Long enough for several calls within one lease, also on a busy machine.
 const SHORT: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(600);
 
@@ -33,10 +33,10 @@ async fn a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock(
 ) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    // Not when a waiter would ask anyway.
+    // The lease ends before a waiter would poll by itself.
     let lease = Duration::from_secs(1);
     for waiter in [&a, &b] {
-        // Nobody has to be told: the line knows when the lease ends.
+        // No message is needed: the waiter at the head of the queue knows when the lease ends.
         soon(stage, async || {
             let asked = Instant::now();
             let fixed = a.lock(&*name).with_lease(Lease::Fixed(lease));
@@ -82,7 +82,7 @@ async fn a_lease_that_is_kept_alive_outlives_itself_many_times(
 ) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
-    // Two thirds of it are what a busy machine may cost without costing the lock.
+    // A busy machine may delay a renewal by two thirds of the lease without loss of the lock.
     let lease = SHORT * 2;
     let held = a
         .lock(&*name)
@@ -104,10 +104,10 @@ async fn a_lease_that_is_kept_alive_ends_with_its_guard(stage: &Stage<impl Famil
     let name = stage.name("stock");
     let lease = Lease::KeepAlive(SHORT * 2);
     let held = a.lock(&*name).with_lease(lease).acquire().await?;
-    // Once renewed, and at the time for the next one it has gone.
+    // The lease is renewed once, and is released before its next renewal.
     sleep(SHORT).await;
     held.release().await?;
-    // A renewal that came late would find the next holder's lock, or make one up.
+    // A late renewal would renew the next holder's lock, or make up a lock that is free.
     let held = b
         .lock(&*name)
         .with_lease(Lease::Fixed(LONG))
@@ -149,7 +149,7 @@ async fn a_guard_says_how_long_it_can_be_relied_on(stage: &Stage<impl Family>) -
         .await?;
     let before = std::time::Instant::now();
     let (until, left) = (held.valid_until(), held.remaining());
-    // The holder stops believing a little before the store does.
+    // For the holder the lease ends a little earlier than for the store.
     let ttl = seen(&client, &name).await?.ttl.expect("it has an end");
     let since = before.elapsed() + Duration::from_millis(1);
     assert!(left < ttl + since && left < lease, "{left:?} of {ttl:?}");
@@ -191,7 +191,7 @@ async fn the_longest_hold_ends_it_and_frees_the_lock(stage: &Stage<impl Family>)
         };
         assert!(held.check().is_err_and(reason));
 
-        // Not after its ten minutes.
+        // The waiter does not wait until the lease of ten minutes ends.
         in_time(waiting).await?.release().await?;
         assert!(held.release().await.is_err_and(reason));
     }
@@ -227,7 +227,7 @@ async fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage<impl Family>) 
             assert!(taken.is_none() || over, "it was given back");
             drop(taken);
         }
-        // Its own client finds it taken, too, and gets it when it ends: nobody renews it.
+        // Its own client finds the lock held as well, and acquires it when the lease expires: it is not renewed.
         let next = a.lock(&*name).acquire_timeout(PATIENCE).await?;
         let next = next.expect("it was not renewed");
         let taken = asked.elapsed();
@@ -260,7 +260,7 @@ async fn leases_that_cannot_work_are_refused(stage: &Stage<impl Family>) -> Play
     let none = lock.clone().with_max_hold(Duration::ZERO);
     assert!(none.acquire().await.is_err_and(invalid));
 
-    // And a century is as good as an hour.
+    // A lease of a century is as valid as one of an hour.
     let held = lock.with_lease(Lease::Fixed(century)).acquire().await?;
     assert!(held.remaining() > century / 2);
     held.release().await

@@ -1,4 +1,4 @@
-//! Who holds what, seen from outside.
+//! Lookups: the holders of locks, seen from outside.
 
 use std::time::Duration;
 
@@ -314,7 +314,7 @@ async fn a_store_that_is_fit_for_locks_says_so(stage: &Stage<impl Family>) -> Pl
     Ok(())
 }
 
-/// Announced in the background.
+/// Waits until a label is visible; the client announces it in the background.
 async fn label_becomes(watcher: &Client, name: &str, label: &str) {
     eventually(PATIENCE, "the label is seen", async || {
         let seen = seen(watcher, name).await;
@@ -323,7 +323,7 @@ async fn label_becomes(watcher: &Client, name: &str, label: &str) {
     .await;
 }
 
-/// A client, and the guards of these locks.
+/// Returns a client, and its guards of these locks.
 async fn holding<F: Family>(
     stage: &Stage<F>,
     names: &[&str],
@@ -336,7 +336,7 @@ async fn holding<F: Family>(
     Ok((client, guards))
 }
 
-/// The names a pattern chooses, without what makes them this case's own.
+/// Returns the names that match a pattern, without the prefix that makes them this case's own.
 async fn chosen_by(
     stage: &Stage<impl Family>,
     client: &Client,

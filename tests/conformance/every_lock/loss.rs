@@ -1,4 +1,4 @@
-//! Losing a lock, being told so, and not touching it any more.
+//! Loss of a lock: the holder learns of it, and does not change the lock any more.
 
 use std::time::Duration;
 
@@ -31,13 +31,13 @@ with_every_lock! {
     entering_again_finds_out_that_the_lock_was_lost,
 }
 
-// Of another kind it takes more than one call, which nobody drives.
+// For other kinds the call needs more than one request, and this test does not poll it again.
 on_every_engine! { play with Plain:
     forcing_a_lock_open_takes_nothing_from_who_gets_it_next,
 }
 
 const SHORT: Duration = Duration::from_secs(3);
-/// Two thirds of it are what a busy machine may cost a renewal that brings bad news.
+/// A busy machine may delay by two thirds of it the renewal that reports the loss.
 const KEPT: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(600);
 
@@ -58,7 +58,7 @@ async fn a_lock_that_is_forced_open_is_free_and_its_holder_told(
     assert!(b.admin().force_release(&name).await?);
     assert_eq!(b.admin().inspect(&name).await?, None);
     let lost = in_time(held.lost()).await.expect("it was lost");
-    // At its next renewal: when its lease has run out, it is another reason.
+    // The next renewal reports the loss: after the end of the lease the reason would be another.
     assert_eq!((&*lost.name, lost.reason), (&*name, LostReason::Removed));
     assert!(!held.is_held());
     assert!(held.check().is_err_and(lost_by(LostReason::Removed)));
@@ -132,7 +132,7 @@ async fn a_client_that_forces_its_own_lock_open_is_told_at_once(
     Ok(())
 }
 
-/// Who gets it next is of the same client, and has it before the answer has been looked at.
+/// The next holder belongs to the same client, and acquires the lock before the reply to the request is processed.
 async fn forcing_a_lock_open_takes_nothing_from_who_gets_it_next(
     stage: &Stage<impl Family>,
 ) -> Played {
@@ -142,7 +142,7 @@ async fn forcing_a_lock_open_takes_nothing_from_who_gets_it_next(
     let mut waiting = begun(b.lock(&*name).acquire()).await;
     assert!(waits(&mut waiting).await);
     let admin = b.admin();
-    // Once before: a server that does not know the script wants it sent again, and nobody polls it.
+    // Send the script once before: a server that does not know it wants it sent again, and the call is not polled meanwhile.
     admin.force_release(&stage.name("another")).await?;
     let (forcing, answer) = asked(admin.force_release(&name)).await;
     let next = in_time(waiting).await?;
@@ -201,7 +201,7 @@ async fn a_late_release_says_that_the_lease_expired(stage: &Stage<impl Family>) 
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let fixed = a.lock(&*name).with_lease(Lease::Fixed(SHORT));
-    // As soon as it is lost by the clock, and long after.
+    // Release as soon as it is lost by the clock, and long after.
     for late in [Duration::ZERO, SHORT] {
         let held = fixed.acquire().await?;
         in_time(held.lost()).await.expect("it was lost");
@@ -235,7 +235,7 @@ async fn a_late_release_says_that_somebody_else_has_the_lock(stage: &Stage<impl 
     Ok(())
 }
 
-/// A fixed lease is not renewed, so nobody noticed before.
+/// A fixed lease is not renewed, so the loss was not noticed before.
 async fn a_release_says_that_the_lock_was_removed(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
@@ -285,7 +285,7 @@ async fn a_partial_release_says_that_the_lock_was_lost(stage: &Stage<impl Family
             .await
             .is_err_and(lost_by(LostReason::Removed))
     );
-    // The other guard need not ask any more.
+    // The other guard needs no request of its own.
     assert!(!outer.is_held());
     assert!(
         outer
@@ -297,7 +297,7 @@ async fn a_partial_release_says_that_the_lock_was_lost(stage: &Stage<impl Family
     Ok(())
 }
 
-/// The first asks, the second waits for its turn to ask, and the last one's release comes before it.
+/// The first release is under way, the second waits for its turn, and the release of the last guard comes before it.
 async fn guards_of_an_owner_that_are_released_together_all_say_that_the_lock_was_lost(
     stage: &Stage<impl Family>,
 ) -> Played {
@@ -360,7 +360,7 @@ async fn guards_of_an_owner_that_are_released_together_say_that_it_was_held(
     Ok(())
 }
 
-/// Whether its first request was carried out may never be known: then the others say nothing of a loss.
+/// The client may never learn whether the first request was executed: then the other guards do not report a loss.
 async fn a_guard_does_not_wait_for_the_release_of_another_that_is_dropped(
     stage: &Stage<impl Family>,
 ) -> Played {
@@ -395,7 +395,7 @@ async fn a_lost_guard_takes_nothing_from_the_next_holder(stage: &Stage<impl Fami
     let dropped = fixed.acquire().await?;
     let next = in_time(b.lock(&*name).acquire()).await?;
     drop(dropped);
-    // Whatever the client has still to say of it is said by then.
+    // All requests that the client still has to send for this guard are done by then.
     in_time(a.close()).await?;
     next.check()?;
     assert_eq!(seen(&b, &name).await?.holders[0].owner, next.owner());
@@ -433,7 +433,7 @@ async fn a_lost_guard_never_becomes_valid_again(stage: &Stage<impl Family>) -> P
     Ok(())
 }
 
-/// What an owner of a user's is called in the store is used for one hold only.
+/// The store's id of a user-defined owner is used for one hold only.
 async fn a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold(
     stage: &Stage<impl Family>,
 ) -> Played {
@@ -467,7 +467,7 @@ async fn a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold(
     Ok(())
 }
 
-/// Granting it would make up the outer holds.
+/// A grant of the inner hold would make up the outer holds.
 async fn entering_again_finds_out_that_the_lock_was_lost(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
@@ -483,7 +483,7 @@ async fn entering_again_finds_out_that_the_lock_was_lost(stage: &Stage<impl Fami
     assert!(!outer.is_held());
     let lost = in_time(outer.lost()).await.expect("it was lost");
     assert_eq!(lost.reason, LostReason::Removed);
-    // The next time it begins anew.
+    // The next acquire starts from zero.
     let held = in_time(lock.acquire()).await?;
     assert_eq!(held.hold_count(), 1);
     drop(outer);

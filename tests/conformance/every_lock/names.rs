@@ -1,4 +1,4 @@
-//! What a lock may be called.
+//! Valid and invalid names of locks.
 
 use distlock::Error;
 use tokio::time::Instant;
@@ -49,7 +49,7 @@ async fn any_text_names_a_lock(stage: &Stage<impl Family>) -> Played {
         let seen = seen(&b, &name).await?;
         assert_eq!(seen.name, name);
         assert_eq!(seen.holders[0].owner, held.owner());
-        // And the news of its release arrives.
+        // A waiter is notified of its release as well.
         held.release().await?;
         soon(stage, async || {
             let held = a.lock(&*name).acquire().await?;
@@ -104,12 +104,12 @@ async fn a_name_that_is_empty_or_endless_is_refused(stage: &Stage<impl Family>) 
         assert!(admin.inspect(name).await.is_err_and(invalid));
         assert!(admin.force_release(name).await.is_err_and(invalid));
     }
-    // Long is not endless.
+    // A long name is valid.
     let long = stage.name(&"x".repeat(10_000));
     client.lock(long).acquire().await?.release().await
 }
 
-/// As Redisson's `NameMapper` does; those without one see the whole name.
+/// A key prefix works like Redisson's `NameMapper`; clients without one see the whole name.
 async fn prefixes_keep_clients_apart(stage: &Stage<impl Family>) -> Played {
     let (red, blue) = (stage.name("red:"), stage.name("blue*:"));
     let plain = stage.client().await?;

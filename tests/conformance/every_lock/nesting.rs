@@ -1,4 +1,4 @@
-//! Leases inside leases: what one guard of an owner asks for never costs another guard anything.
+//! Leases inside leases: the lease of one guard of an owner never shortens the lease of another.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn ttl(by: &Client, name: &str) -> Result<Duration, Error> {
     Ok(seen(by, name).await?.ttl.expect("it has an end"))
 }
 
-/// Redisson's 600 s became 1 s.
+/// In Redisson, a lease of 600 s became 1 s.
 async fn a_short_lease_inside_a_long_one_does_not_shorten_it(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
@@ -59,7 +59,7 @@ async fn renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it(
         .acquire()
         .await?;
     let inner = lock.with_lease(Lease::KeepAlive(SHORT)).acquire().await?;
-    // Several renewals of the inner lease, and more than all of it.
+    // The sleep is longer than the inner lease, and than several of its renewals.
     sleep(SHORT * 3 / 2).await;
     assert!(ttl(&b, &name).await? > LONG * 9 / 10);
     assert!(outer.remaining() > LONG * 9 / 10);
@@ -152,7 +152,7 @@ async fn a_long_lease_inside_a_short_one_lengthens_it(stage: &Stage<impl Family>
         .await?;
     let inner = lock.with_lease(Lease::Fixed(LONG)).acquire().await?;
     assert!(outer.remaining() > LONG * 9 / 10);
-    // What was asked for stays, also when the guard that asked has gone.
+    // The longer lease stays, even after the release of the guard that requested it.
     inner.release().await?;
     sleep(SHORT * 3 / 2).await;
     outer.check()?;

@@ -1,4 +1,4 @@
-//! Owners, who may hold a lock more than once.
+//! Owners, which may hold a lock more than once.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn an_owner_takes_again_what_it_holds(stage: &Stage<impl Family>) -> Playe
 
     let outer = lock.acquire().await?;
     let inner = in_time(lock.acquire()).await?;
-    // A clone is the same owner, a lock made again the same lock.
+    // A clone is the same owner, and a new value of the same name is the same lock.
     let third = owned(&a, &name, &me.clone()).try_acquire().await?;
     let third = third.expect("the owner has it");
     let fourth = lock.acquire_timeout(PATIENCE).await?;
@@ -57,7 +57,7 @@ async fn an_owner_takes_again_what_it_holds(stage: &Stage<impl Family>) -> Playe
     Ok(())
 }
 
-/// Behind them it would wait for itself.
+/// Queued behind the waiters, the owner would wait for itself.
 async fn an_owner_takes_again_what_it_holds_though_others_wait(
     stage: &Stage<impl Family>,
 ) -> Played {
@@ -76,7 +76,7 @@ async fn an_owner_takes_again_what_it_holds_though_others_wait(
     assert!(inner.is_held());
     inner.release().await?;
 
-    // Either may be first.
+    // Either waiter may be first.
     let near = async { in_time(near).await?.release().await };
     let far = async { in_time(far).await?.release().await };
     let (near, far) = tokio::join!(near, far);
@@ -271,7 +271,7 @@ async fn a_nested_call_that_is_dropped_is_counted_off(stage: &Stage<impl Family>
     outer.release().await
 }
 
-/// Whether its end has been noticed by then or not.
+/// The client may have noticed the end of the lease by then, or not.
 async fn an_owner_whose_lease_has_just_run_out_begins_anew(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
@@ -293,7 +293,7 @@ async fn an_owner_whose_lease_has_just_run_out_begins_anew(stage: &Stage<impl Fa
     Ok(())
 }
 
-/// A release that is still under way can then never meet a later hold.
+/// A release that is still under way can therefore never meet a later hold.
 async fn every_acquisition_from_zero_has_an_owner_of_its_own_in_the_store(
     stage: &Stage<impl Family>,
 ) -> Played {

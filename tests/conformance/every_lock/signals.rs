@@ -1,4 +1,4 @@
-//! The news that a lock is lost, or given back.
+//! The signal that a lock is lost or released.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage<impl Family>)
     let lease = SHORT * 2;
     let held = lock.with_lease(Lease::KeepAlive(lease)).acquire().await?;
     let mut lost = begun(held.lost()).await;
-    // For longer than the lease would be without renewals.
+    // The wait is longer than the lease would last without renewals.
     assert!(timeout(lease * 3 / 2, &mut lost).await.is_err());
     held.release().await?;
     assert_eq!(in_time(lost).await, None);
@@ -93,7 +93,7 @@ async fn the_signal_says_the_same_to_everyone_and_every_time(stage: &Stage<impl 
     for release in [false, true] {
         let held = client.lock(&*name).acquire().await?;
         let mut signal = held.lost();
-        // Copied before anybody asks, while somebody waits, and when all is over.
+        // The copies are made before the first poll, while one waits, and after the end.
         let untouched = signal.clone();
         let spawned = tokio::spawn(signal.clone());
         let mut waiting = begun(signal.clone()).await;
@@ -152,7 +152,7 @@ async fn the_signal_outlives_everything_else(stage: &Stage<impl Family>) -> Play
     Ok(())
 }
 
-/// Nor much later; and whoever looks at the clock learns it no later than whoever listens.
+/// The signal is not much later than the end, either; a check of the clock reports the loss no later than the signal does.
 async fn the_signal_comes_no_sooner_than_the_end_of_validity(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
@@ -176,7 +176,7 @@ async fn a_check_says_why(stage: &Stage<impl Family>) -> Played {
     held.check()?;
     view.check()?;
     held.release().await?;
-    // Given back is not lost.
+    // A released lock is not a lost one.
     let error = view.check().expect_err("it was given back");
     assert!(matches!(&error, Error::Released { name: of } if **of == *name));
 

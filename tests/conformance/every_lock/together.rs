@@ -1,4 +1,4 @@
-//! Calls of one owner, or of several, that happen at the same time.
+//! Concurrent calls of one owner, or of several.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,7 +55,7 @@ async fn calls_of_one_owner_that_wait_together_go_in_together(
     Ok(())
 }
 
-/// Its owner had the lock when it was called in, and has it no more when it comes.
+/// The owner holds the lock when its second call is woken, and holds it no more when the call runs.
 async fn a_call_that_its_owner_let_in_too_late_waits_on(stage: &Stage<impl Family>) -> Played {
     let other = stage.client().await?;
     let name = stage.name("stock");
@@ -78,15 +78,14 @@ async fn a_call_that_its_owner_let_in_too_late_waits_on(stage: &Stage<impl Famil
     Ok(())
 }
 
-/// The one at the head of the line sleeps between two questions when another call of its owner, which
-/// only tries, gets the lock.
+/// The call at the head of the queue pauses between two requests when another call of its owner, a try, acquires the lock.
 async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it<F: Family>(
     stage: &Stage<F>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
-    // So long that it does not ask while nobody looks at it: it would have the lock then.
+    // Long enough that the call sends no request while it is not polled: it would acquire the lock then.
     let pause = Duration::from_secs(4);
     let seldom = Wait::Poll(Backoff::new(pause, pause));
 
@@ -100,7 +99,7 @@ async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it<F: Fami
             if F::IN_ORDER {
                 return Ok(());
             }
-            // On a busy machine its first question came only now, and it has the lock.
+            // On a busy machine its first request came only now, and it has the lock.
             continue;
         };
         assert!(!F::IN_ORDER, "somebody waits");
@@ -113,20 +112,20 @@ async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it<F: Fami
     panic!("it is free");
 }
 
-/// Both questions are under way before either is answered.
+/// Both requests are under way before either is answered.
 async fn calls_of_one_owner_that_ask_together_go_in_together(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.one_owners(&name);
     let soon = Duration::from_secs(5);
-    // Which answer is looked at first is a matter of chance.
+    // Which reply is processed first is a matter of chance.
     for _ in 0..10 {
         let (one, two) = tokio::join!(lock.acquire(), timeout(soon, lock.acquire()));
         let two = two.expect("it waits for its own owner")?;
         assert_eq!(count_seen(&client, &name).await?, client.counted(2));
         one?.release().await?;
         two.release().await?;
-        // Where the store keeps the line, one of them may still have to leave it.
+        // If the store keeps the queue, one of the calls may still have to leave it.
         let free = client.lock(&*name).acquire_timeout(soon).await?;
         free.expect("nobody has it").release().await?;
 
@@ -141,7 +140,7 @@ async fn calls_of_one_owner_that_ask_together_go_in_together(stage: &Stage<impl 
     Ok(())
 }
 
-/// The last one's release may overtake that of the one before it.
+/// The release of the last guard may overtake that of the one before it.
 async fn guards_that_go_at_the_same_time_are_not_taken_for_lost(
     stage: &Stage<impl Family>,
 ) -> Played {
@@ -205,7 +204,7 @@ async fn owners_in_many_tasks_exclude_each_other(stage: &Stage<impl Family>) -> 
     let name = stage.name("stock");
     let inside: [Arc<AtomicUsize>; 3] = Default::default();
     let mut tasks = JoinSet::<Played>::new();
-    // Two of them wait in the same line.
+    // Two of them wait in the same queue.
     let locks = [&a, &a, &b].map(|client| client.one_owners(&name));
     for n in 0..9 {
         let who = n % 3;

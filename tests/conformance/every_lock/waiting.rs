@@ -1,4 +1,4 @@
-//! Waiting one's turn, and leaving the line.
+//! Waiting for a lock, and leaving the queue.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,7 +32,7 @@ over_tls! {
     waiters_that_leave_leave_nothing_behind,
 }
 
-/// Long enough for the store to have said that somebody else has the lock.
+/// Long enough for the store's reply that the lock is held.
 const A_WAIT: Duration = Duration::from_millis(1500);
 
 async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(stage: &Stage<impl Family>) -> Played {
@@ -60,7 +60,7 @@ async fn waiters_of_one_client_get_it_in_the_order_they_asked(
 ) -> Played {
     let other = stage.client().await?;
     let name = stage.name("stock");
-    // Passed on in memory, and always through the store.
+    // These limits hand the lock off in memory every time, at most twice in a row, and never.
     for limit in [32, 2, 0] {
         let client = stage.connect(stage.builder().handoff_limit(limit)).await?;
         for holder in [&client, &other] {
@@ -115,7 +115,7 @@ async fn a_wait_that_is_over_ends_with_none(stage: &Stage<impl Family>) -> Playe
                 got
             };
             if wait < A_WAIT {
-                // So short a wait may be over before the store has said anything.
+                // So short a wait may end before the store's first reply.
                 assert!(!matches!(given_up().await, Ok(Some(_))));
             } else {
                 stage.in_vain(given_up).await?;
@@ -142,7 +142,7 @@ async fn a_wait_ends_with_the_lock_when_it_is_released_in_time(
     Ok(())
 }
 
-/// As `tryLock(0)` in Java, and alike on every engine.
+/// A wait of no time behaves as `tryLock(0)` in Java, and the same on every engine.
 async fn a_wait_of_no_time_asks_once(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
@@ -185,7 +185,7 @@ async fn a_poller_gets_the_lock_without_listening(stage: &Stage<impl Family>) ->
     held.release().await?;
     let held = in_time(polling).await?;
 
-    // What that was compared with: a waiter that listens is counted.
+    // The counterpart: a waiter that subscribes is counted.
     let mut listening = begun(a.lock(&*name).acquire()).await;
     eventually(PATIENCE, "the listener is counted", async || {
         waits(&mut listening).await && matches!(stage.listeners(&name), Some(1) | None)
@@ -195,7 +195,7 @@ async fn a_poller_gets_the_lock_without_listening(stage: &Stage<impl Family>) ->
     in_time(listening).await?.release().await
 }
 
-/// Its pauses are cut short by the end of the holder's lease, more than once.
+/// The pauses are cut short by the end of the holder's lease, more than once.
 async fn a_poller_may_be_as_patient_as_it_likes(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
@@ -254,7 +254,7 @@ async fn a_waiter_that_leaves_lets_the_next_one_move_up(stage: &Stage<impl Famil
         for _ in 0..5 {
             line.push(begun(a.lock(&*name).acquire()).await);
         }
-        // One from the middle, then the first, then the first of those who moved up.
+        // Drop one from the middle, then the first, then the first of the rest, which have moved up.
         drop(line.remove(2));
         drop(line.remove(0));
         assert!(waits(&mut line[0]).await);
@@ -337,7 +337,7 @@ async fn waiters_that_leave_leave_nothing_behind<F: Family>(stage: &Stage<F>) ->
     .await;
     held.release().await?;
     assert!(a.admin().inspect(&name).await?.is_none());
-    // Where the store keeps the line, they leave it in the background.
+    // If the store keeps the queue, the dropped waiters leave it in the background.
     let held = a.lock(&*name).acquire_timeout(PATIENCE).await?;
     held.expect("nobody has it").release().await
 }

@@ -1,4 +1,4 @@
-//! What happens to locks, told as it happens.
+//! Watches: the changes of locks, reported as they happen.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -56,7 +56,8 @@ async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage<impl Fa
     tells(&mut watch, &name, &owner, Change::Held).await?;
     let end = next(&mut watch).await?;
     assert_eq!((&*end.name, end.owner.as_deref()), (&*name, Some(&*owner)));
-    // A watch tells an expired lease from a release by the time of its last look, and the looks of a slow machine are far apart.
+    // A watch tells an expired lease from a release by the time of its last scan, and the scans of a slow machine are far
+    // apart.
     let is_right =
         end.change == Change::Expired || stage.is_real() && end.change == Change::Released;
     assert!(is_right, "{:?}", end.change);
@@ -111,7 +112,7 @@ async fn a_watch_sees_what_its_pattern_and_its_prefix_let_it_see(
     for name in ["order:22", "stock", "{order:3}"] {
         others.push(a.lock(format!("{prefix}{name}")).acquire().await?);
     }
-    // The same beside the prefix.
+    // The same names without the prefix.
     for name in ["order:1", "order:22", "stock", "{order:4}"] {
         others.push(a.lock(stage.name(name)).acquire().await?);
     }
@@ -144,7 +145,7 @@ async fn many_quick_holds_are_told_once_each_and_in_order(stage: &Stage<impl Fam
     let mut watch = watching(stage, &watcher).await?;
     let mut tasks = Vec::new();
     for task in 0..TASKS {
-        // Two names, two tasks each, every one of a client of its own; nothing passes on in memory.
+        // Two names with two tasks each, every task with a client of its own; no lock is handed off in memory.
         let client = stage.connect(stage.builder().handoff_limit(0)).await?;
         let lock = client.lock(stage.name(["a", "b"][task % 2]));
         tasks.push(tokio::spawn(async move {
@@ -172,7 +173,7 @@ async fn many_quick_holds_are_told_once_each_and_in_order(stage: &Stage<impl Fam
     Ok(())
 }
 
-/// Of each lock: nobody gets it before the last holder that is known has left it, and nothing is told twice.
+/// Checks the events of each lock: no grant before the last known holder has left, and no event twice.
 fn check_order(events: &[Event]) {
     let mut holders: HashMap<&str, &str> = HashMap::new();
     let mut ended = Vec::new();
@@ -203,7 +204,7 @@ async fn a_watch_that_is_asked_impatiently_misses_nothing(stage: &Stage<impl Fam
     let mut impatient = async |watch: &mut Watch, wanted: usize| -> Played {
         let begun = Instant::now();
         while told.len() < wanted {
-            // Dropped at every await there is.
+            // Drops the future at every possible await.
             if let Ok(event) = timeout(Duration::from_micros(200), watch.next()).await {
                 told.push(event?.change);
             }
@@ -232,7 +233,7 @@ async fn a_grant_is_told_with_the_label_that_follows_it(stage: &Stage<impl Famil
     let granted = in_time(watch.next()).await?;
     assert_eq!(granted.change, Change::Granted);
     if granted.label.is_none() {
-        // A busy machine: later than anybody waits for it, but before the next look or the end.
+        // On a busy machine the label came later than a watch waits for it, but before the next scan or the end.
         eventually(PATIENCE, "the label is seen", async || {
             let seen = seen(&b, &stage.name("stock")).await;
             seen.is_ok_and(|lock| lock.holders[0].label.is_some())
@@ -265,14 +266,14 @@ async fn a_watch_that_is_dropped_listens_no_more(stage: &Stage<impl Family>) -> 
     hold_for_a_moment(&a, &name).await
 }
 
-/// A watch of all of the stage's locks that has begun.
+/// Returns a watch of all of the stage's locks that has begun.
 async fn watching(stage: &Stage<impl Family>, by: &Client) -> Result<Watch, Error> {
     watching_for(by, &stage.name("*"), &stage.name("a mark")).await
 }
 
-/// The same by this pattern, which this name fits.
+/// Returns a watch of this pattern, which matches the name of the mark.
 async fn watching_for(by: &Client, pattern: &str, mark: &str) -> Result<Watch, Error> {
-    // Nobody is told of its end.
+    // The watch does not report the end of this long lease.
     let lease = Lease::Fixed(Duration::from_secs(600));
     let mark = by.lock(mark).with_lease(lease).acquire().await?;
     let mut watch = by.admin().watch(pattern);
@@ -285,7 +286,7 @@ async fn hold_for_a_moment(client: &Player<impl Family>, name: &str) -> Played {
     client.lock(name).acquire().await?.release().await
 }
 
-/// It tells nothing for as long as a look or two take.
+/// Checks that a watch reports no event for as long as a scan or two take.
 async fn nothing_more(watch: &mut Watch) -> Played {
     match timeout(Duration::from_millis(1300), watch.next()).await {
         Ok(event) => panic!("{:?}", event?),
@@ -293,9 +294,9 @@ async fn nothing_more(watch: &mut Watch) -> Played {
     }
 }
 
-/// The next event of a watch, which comes soon.
+/// Returns the next event of a watch, which comes soon.
 async fn next(watch: &mut Watch) -> Result<Event, Error> {
-    // Where the store tells of releases only, a watch rests for nine times as long as its last look has taken.
+    // If the store reports releases only, a watch pauses for nine times as long as its last scan has taken.
     let event = timeout(3 * PATIENCE, watch.next()).await;
     event.expect("it is told")
 }

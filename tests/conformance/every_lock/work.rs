@@ -1,4 +1,4 @@
-//! Work done under a lock: `while_held` and `run`.
+//! Work under a lock: `while_held` and `run`.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ with_every_lock! {
     run_fails_if_the_lock_was_lost_though_another_guard_ends_with_it,
 }
 
-/// Long enough to see that work is being done under it.
+/// Long enough to see that the work runs under the lock.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// Work that never ends and says by its `Arc` whether it still exists.
+/// Returns work that never ends; its `Arc` shows whether it still exists.
 fn endless(alive: &Arc<()>) -> impl Future<Output = ()> + Send + use<> {
     let alive = alive.clone();
     async move {
@@ -51,7 +51,7 @@ fn lost_by<T>(reason: LostReason) -> impl Fn(RunError<T>) -> bool {
     move |error| matches!(error.error(), Error::Lost { reason: why, .. } if *why == reason)
 }
 
-/// What work returned that ran to its end although the lock was lost.
+/// Returns the output of work that ran to its end although the lock was lost.
 fn lost<T>(ended: Result<T, RunError<T>>) -> Option<T> {
     let error = ended.err().expect("the lock was not held to the end");
     assert!(error.error().is_lost(), "{error}");
@@ -88,7 +88,7 @@ async fn work_under_a_guard_is_dropped_when_the_lock_is_lost(stage: &Stage<impl 
     assert!(exists(&work));
     let ended = in_time(&mut doing).await;
     assert!(ended.is_err_and(lost_by(LostReason::Expired)));
-    // By itself, not only with the call's future.
+    // The work ends by itself, not only with the call's future.
     assert!(!exists(&work));
     drop(doing);
 
@@ -186,7 +186,7 @@ async fn run_fails_if_the_lock_was_lost_though_its_client_waits_for_it(
         *waiting = Some(next);
         let forced = admin.force_release(&name).await;
         assert!(forced.is_ok_and(|forced| forced));
-        // The waiter may be the first who learns that the lock is free.
+        // The waiter may be the first to learn that the lock is free.
         if let Some(second) = other.try_acquire().await.expect("the store answers") {
             second.release().await.expect("nobody takes it");
         }
@@ -286,7 +286,7 @@ async fn a_run_goes_through_inside_another_of_the_same_owner(stage: &Stage<impl 
     got.expect("it was given back").release().await
 }
 
-/// Each of the two may be the last one.
+/// Each of the two guards may be the last one.
 async fn run_fails_if_the_lock_was_lost_though_another_guard_ends_with_it(
     stage: &Stage<impl Family>,
 ) -> Played {

@@ -42,7 +42,7 @@ async fn permits_of_one_semaphore_are_added_up(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// One of each, under names of their own.
+/// Returns one lock of each kind, under names of their own.
 fn every_kind(client: &Client, stage: &Stage) -> Vec<Member> {
     let name = |kind: &str| stage.name(kind);
     vec![
@@ -93,12 +93,12 @@ async fn locks_of_every_kind_are_taken_together(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Each of them in turn is somebody else's.
+/// Another client holds each of them in turn.
 async fn a_try_of_every_kind_that_fails_leaves_each_as_it_was(stage: &Stage) -> Played {
     let (a, b, _) = two(stage).await?;
     let semaphore = b.semaphore(stage.name("permits"));
     semaphore.set_total(3).await?;
-    // A reader that was there before stays, with its own time.
+    // An earlier reader stays, with its own lease.
     let reader = b.rw_lock(stage.name("read")).read().acquire().await?;
     let held = b.lock(stage.name("zzz-last")).acquire().await?;
     let mut members = every_kind(&a, stage);

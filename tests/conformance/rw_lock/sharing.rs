@@ -1,4 +1,4 @@
-//! Readers, who share it, beside writers, who do not.
+//! Readers, which share the lock, and writers, which do not.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ on_every_engine_with_scripts! { play with Write:
     a_reader_enters_again,
 }
 
-/// Long enough to be told that somebody else has it.
+/// Long enough for the store's reply that another client holds it.
 const SHORT: Duration = Duration::from_millis(1000);
 
 async fn readers_hold_it_together_and_keep_writers_out(stage: &Stage<Write>) -> Played {
@@ -88,7 +88,7 @@ async fn a_writer_that_gives_up_lets_readers_in_at_once(stage: &Stage<Write>) ->
             let writer = tokio::spawn(other.write().acquire_timeout(patience));
             writer_waits(&a, lock.name()).await?;
             let late = Sleeper::new(lock.read()).await;
-            // The writer may have been gone before anybody slept, where the machine is slow.
+            // On a slow machine the writer may have left before the reader slept.
             let slept = late.waits();
             if dropped {
                 assert!(slept, "a writer waits");
@@ -119,7 +119,7 @@ async fn a_poller_that_writes_is_waited_for_too(stage: &Stage<Write>) -> Played 
     in_time(writer).await.expect("no panic")?.release().await
 }
 
-/// The writer gets in when those who read at that moment have left.
+/// The writer acquires the lock when the readers of that moment have left.
 async fn readers_that_never_pause_do_not_starve_a_writer(stage: &Stage<Write>) -> Played {
     const READERS: usize = 8;
     let (_a, _b, lock, other) = two(stage).await?;
@@ -162,7 +162,7 @@ async fn readers_are_let_in_together_after_a_writer(stage: &Stage<Write>) -> Pla
         writer.release().await?;
         let (mut readers, mut longest) = (Vec::new(), Duration::ZERO);
         for reader in waiting {
-            // None of them gives it back before all have it.
+            // No reader releases it before all readers hold it.
             let (reader, waited) = reader.woken().await?;
             readers.push(reader);
             longest = longest.max(waited);
@@ -181,7 +181,7 @@ async fn a_reader_that_dies_ends_alone(stage: &Stage<Write>) -> Played {
     let lives = lock.read().acquire().await?;
     let short = Lease::Fixed(Duration::from_millis(1500));
     let dies = other.read().with_lease(short).acquire().await?;
-    // Nobody renews it, and nobody gives it back.
+    // This hold is neither renewed nor released.
     let owner = dies.owner();
     dies.forget();
     sleep(Duration::from_millis(2000)).await;
@@ -221,7 +221,7 @@ async fn a_nested_lease_never_shortens_the_lock(stage: &Stage<Write>) -> Played 
     let reading = reading.acquire().await?;
     sleep(Duration::from_millis(2000)).await;
     inner.release().await?;
-    // The store may have forgotten it by now: its time is over.
+    // The store may have removed it by now: its lease has expired.
     let _ = reading.release().await;
     sleep(Duration::from_millis(50)).await;
     assert!(outer.is_held());
@@ -309,7 +309,7 @@ async fn a_reader_enters_again(stage: &Stage<Write>) -> Played {
     let me = a.new_owner();
     let reading = lock.read().with_owner(&me);
     let outer: Guard<Read> = reading.acquire().await?;
-    // Also past a writer that waits: it would wait for itself.
+    // A reader enters again past a waiting writer, too: otherwise it would wait for itself.
     let writer = tokio::spawn(other.write().acquire());
     writer_waits(&a, lock.name()).await?;
     let inner = in_time(reading.acquire()).await?;

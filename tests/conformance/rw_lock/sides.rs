@@ -1,4 +1,4 @@
-//! Both sides in one hand: the way from one to the other.
+//! Both sides held by one owner: the transitions from one to the other.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn the_writer_may_read(stage: &Stage<Write>) -> Played {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     let writer = lock.write().with_owner(&me).acquire().await?;
-    // Strangers are in the line before it.
+    // A stranger is queued before it.
     let stranger = begun(lock.read().acquire()).await;
     let reader = in_time(lock.read().with_owner(&me).acquire()).await?;
     let tried = lock.read().with_owner(&me).try_acquire().await?;
@@ -113,7 +113,7 @@ async fn the_only_reader_may_upgrade_and_goes_back_to_reading(stage: &Stage<Writ
     assert!(reader.is_held());
     in_time(other.read().acquire()).await?.release().await?;
     assert!(other.write().try_acquire().await?.is_none());
-    // The other way round: it goes on writing when it has stopped reading.
+    // The reverse: the owner keeps writing when it has stopped reading.
     let writer = reader.try_upgrade().await?.expect("nobody else reads");
     reader.release().await?;
     assert!(writer.is_held());
@@ -153,7 +153,7 @@ async fn who_reads_does_not_wait_for_itself_to_write(stage: &Stage<Write>) -> Pl
         );
     }
     theirs.release().await?;
-    // Nobody else reads any more.
+    // There is no other reader any more.
     let writer = in_time(write.acquire()).await?;
     writer.release().await?;
     assert!(reader.is_held());

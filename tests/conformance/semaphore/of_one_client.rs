@@ -1,4 +1,4 @@
-//! Tasks of one client that want different things of one semaphore: none waits for what only another lacks.
+//! Tasks of one client with different requests of one semaphore: none waits for permits that only another one lacks.
 
 use tokio::time::sleep;
 
@@ -52,7 +52,7 @@ async fn who_says_how_many_does_not_wait_behind_who_cannot(stage: &Stage<Semapho
     waited.release().await
 }
 
-/// They stand in lines of their own here; in the store's it is the first who is served.
+/// The tasks have separate queues in the client; in the store's queue the first one is served.
 async fn who_wants_several_is_not_starved_by_its_own_client(stage: &Stage<Semaphore>) -> Played {
     let (a, _) = two(stage, 3).await?;
     let held = a.permits(3).acquire().await?;

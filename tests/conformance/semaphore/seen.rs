@@ -1,4 +1,4 @@
-//! Permits as they are seen from outside: by who inspects, lists and watches.
+//! Permits seen from outside: by inspection, in lists and by a watch.
 
 use std::time::Duration;
 

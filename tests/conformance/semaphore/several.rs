@@ -1,4 +1,4 @@
-//! Who wants several permits at once: it has all or none, and a place among those who wait.
+//! Waiters for several permits at once: they get all or none, and have a place in the queue.
 
 use tokio::time::{Instant, sleep};
 
@@ -38,7 +38,7 @@ async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
     let big = tokio::spawn(b.permits(2).acquire());
     somebody_is_in_line(stage).await?;
     one.release().await?;
-    // It would fit, but somebody is before it.
+    // One permit would be available, but a waiter is queued before it.
     for semaphore in [&a, &b] {
         assert!(semaphore.permit().try_acquire().await?.is_none());
     }
@@ -55,7 +55,7 @@ async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
 async fn who_waits_for_several_and_leaves_lets_the_others_in(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 2).await?;
     let held = a.permit().acquire().await?;
-    // At once, not when it next asks by itself.
+    // The waiter acquires them at once, not with its next poll.
     soon(stage, async || {
         let big = tokio::spawn(b.permits(2).acquire());
         somebody_is_in_line(stage).await?;
@@ -67,7 +67,7 @@ async fn who_waits_for_several_and_leaves_lets_the_others_in(stage: &Stage<Semap
         Ok(asked.elapsed())
     })
     .await?;
-    // One that runs out of time leaves as well.
+    // A waiter that times out leaves the queue as well.
     stage
         .in_vain(async || b.permits(2).acquire_timeout(ASLEEP).await)
         .await?;
@@ -98,10 +98,10 @@ async fn who_wants_more_than_there_are_keeps_nobody_out(stage: &Stage<Semaphore>
     sleep(ASLEEP).await;
     let one = a.permit().try_acquire().await?.expect("one is there");
     release(vec![held, one]).await?;
-    // It gets them as soon as there are so many.
+    // The waiter acquires them as soon as there are that many.
     a.set_total(3).await?;
     let all = in_time(too_many).await.expect("no panic")?;
-    // Or has to let others in when there are fewer again.
+    // The waiter has to let others in when the total is lowered again.
     let waiting = tokio::spawn(b.permits(3).acquire());
     sleep(ASLEEP).await;
     a.set_total(2).await?;

@@ -1,4 +1,4 @@
-//! Keys of a module's type, as RedisJSON, RedisTimeSeries and Bloom filters have them: what is in them, only the module knows.
+//! Keys of a module's type, as RedisJSON, RedisTimeSeries and Bloom filters have them: only the module knows their content.
 
 use super::Shape;
 

@@ -1,4 +1,4 @@
-//! Keys that a lock would keep beside its own, with something else in them.
+//! Keys that a lock would keep beside its own, with foreign content.
 
 use super::Shape;
 

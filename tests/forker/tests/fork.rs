@@ -1,7 +1,6 @@
-//! A forked child leaves its parent's locks alone, and the parent goes on as if there were no child.
+//! A forked child does not touch its parent's locks, and the parent goes on as if there were no child.
 //!
-//! The test starts itself once more as the parent ([`worker`]): a process that forks must not be one
-//! in which other tests run.
+//! The test starts itself once more as the parent ([`worker`]): a process that forks must not be one in which other tests run.
 
 #![expect(
     clippy::disallowed_methods,
@@ -44,7 +43,7 @@ fn a_parent_keeps_and_renews_its_locks_whatever_its_forked_child_does_with_the_g
         parent.hear(said);
         assert_eq!(holders(), before, "after `{said}`");
     }
-    // Renewed for two leases beyond the child's end.
+    // The parent has renewed them for two leases beyond the child's end.
     parent.hear("parent still holds");
     assert_eq!(holders(), before);
     parent.tell("release");
@@ -57,8 +56,7 @@ fn is_one_owner(holders: &BTreeMap<String, String>) -> bool {
     holders.len() == 1 && holders.values().all(|count| count == "1")
 }
 
-/// Where the process that forks begins. It tests nothing by itself and is ignored, so that it is not
-/// counted as a test that passed.
+/// The entry of the process that forks. It tests nothing by itself and is ignored, so that it is not counted as a test that passed.
 #[test]
 #[ignore = "no test: the process that forks begins here"]
 fn worker() {
@@ -66,7 +64,7 @@ fn worker() {
         return;
     }
     let url = process::url();
-    // Nobody may wait for ever, neither here nor in the child.
+    // Neither this process nor its child may wait for ever.
     alarm::set(60);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be had");
     let builder = Client::builder(&url).default_lease(Lease::KeepAlive(LEASE));
@@ -89,13 +87,13 @@ fn worker() {
     say("parent holds and renews");
 
     #[expect(unsafe_code, reason = "fork(2) is what this is about")]
-    // SAFETY: the child only does what the library promises to bear, and then exits. What it allocates
-    // is safe with glibc, whose allocator is made usable in forked children.
+    // SAFETY: the child only does what the library supports after a fork, and then exits. Its allocations are safe with glibc, whose
+    // allocator is made usable in forked children.
     let forked = unsafe { nix::unistd::fork() }.expect("a process may fork");
     let child = match forked {
         ForkResult::Child => {
             child(client, guards, blocking_guards);
-            // Its runtimes' threads are in the other process: they cannot be shut down here.
+            // The threads of its runtimes are in the other process: they cannot be shut down here.
             exit(0);
         }
         ForkResult::Parent { child } => child,
@@ -111,7 +109,7 @@ fn worker() {
             .all(|held| held.valid_until() > then + 2 * LEASE)
     });
     say("parent still holds");
-    // Until the test has looked.
+    // The process waits until the test has checked.
     let _ = stdin().read_line(&mut String::new());
     let [one, two] = guards;
     runtime.block_on(one.release()).expect("it is ours");
@@ -166,5 +164,5 @@ const NAMES: [&str; 4] = [
     "blocking-released",
     "blocking-dropped",
 ];
-/// Two thirds of it are what a busy machine may cost without costing the lock.
+/// Two thirds of it are a margin for a busy machine, which must not lose the lock.
 const LEASE: Duration = Duration::from_secs(6);

@@ -1,5 +1,5 @@
-//! Redisson passes a waiter over when its time is over, by its own clock, and takes from the time of all others what one has
-//! waited, or might have.
+//! Redisson skips a waiter when its timeout has passed, by its own clock, and subtracts from the timeouts of all others the time that one
+//! has waited, or might have.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn a_waiter_of_ours_has_the_time_of_the_java_before_it_and_five_minutes() {
     });
 }
 
-/// Whatever is taken from its time, it has it back when it asks, every few seconds.
+/// A waiter restores its full timeout with each request, every few seconds.
 #[test]
 fn a_waiter_of_ours_raises_its_time_again() {
     simulated(async || {
@@ -48,7 +48,7 @@ fn a_waiter_of_ours_raises_its_time_again() {
     });
 }
 
-/// A Java `tryLockAsync` that gives up takes five minutes from everybody behind it, however short it waited.
+/// A Java `tryLockAsync` that gives up subtracts five minutes from all waiters behind it, however short its wait was.
 #[test]
 fn a_waiter_that_javas_arithmetic_has_passed_over_comes_back_to_the_front() {
     simulated(async || {
@@ -69,7 +69,7 @@ fn a_waiter_that_javas_arithmetic_has_passed_over_comes_back_to_the_front() {
             java.give_up(thread, FIVE_MINUTES).await;
         }
         assert!(times(&server)[&owner] < 0, "there was no harm done");
-        // It is first, and its time is over: the next one is told.
+        // It is the head, and its timeout has passed: the next one is notified.
         assert_eq!(java.unlock(1).await, Some(true));
         assert_eq!(line(&server), [java.owner(7), java.owner(8)]);
         assert_eq!(java.lock(7, brief).await, None);
@@ -88,7 +88,7 @@ fn a_waiter_that_javas_arithmetic_has_passed_over_comes_back_to_the_front() {
     });
 }
 
-/// The java that was told instead takes its time.
+/// The Java thread that was notified instead does not send its request at once.
 #[test]
 fn a_waiter_that_was_passed_over_and_finds_the_lock_free_has_it_at_once() {
     simulated(async || {
@@ -102,7 +102,7 @@ fn a_waiter_that_was_passed_over_and_finds_the_lock_free_has_it_at_once() {
         assert_eq!(java.unlock(1).await, Some(true));
         assert_eq!(line(&server), [java.owner(2)]);
         let guard = granted(waiting).await;
-        // It asks within three seconds, and need not ask twice.
+        // It sends a request within three seconds, and the first one succeeds.
         let took = begun.elapsed();
         assert!(took < Duration::from_millis(4500), "{took:?}");
         guard.release().await.expect("it is ours");
@@ -159,7 +159,7 @@ fn a_java_client_whose_clock_is_ahead_costs_ours_no_place() {
     });
 }
 
-/// Redisson's would sleep for as long as the last in line may.
+/// A waiter of Redisson's would sleep until the timeout of the last waiter in the queue.
 #[test]
 fn a_waiter_that_came_back_has_the_lock_soon_after_the_end_of_a_dead_holders_lease() {
     simulated(async || {
@@ -191,7 +191,7 @@ fn a_java_that_died_in_line_is_passed_over_when_its_time_is_over_and_not_before(
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
-        // Not over before it is given back.
+        // This lease must not expire before the release.
         let second = Duration::from_secs(2);
         let held = client.fair_lock(NAME).with_lease(Lease::Fixed(second));
         let held = held.acquire().await.expect("it is free");
@@ -202,14 +202,14 @@ fn a_java_that_died_in_line_is_passed_over_when_its_time_is_over_and_not_before(
         let guard = granted(waiting).await;
         let late = now(&server) - over;
         assert!(late >= 0, "{late} ms");
-        // It asks every three seconds.
+        // The waiter sends a request every three seconds.
         assert!(late < 8000, "{late} ms");
         guard.release().await.expect("it is ours");
         leaves_nothing(&server, client).await;
     });
 }
 
-/// Redisson's waiters behind such a one ask without pause.
+/// Redisson's waiters behind such a waiter send requests without pause.
 #[test]
 fn a_java_that_may_be_there_is_waited_for_and_seldom_asked_about() {
     simulated(async || {
@@ -238,7 +238,7 @@ fn a_java_that_may_be_there_is_waited_for_and_seldom_asked_about() {
     });
 }
 
-/// Should it die there, everybody behind it waits for that time.
+/// If it crashes there, all waiters behind it wait for that time.
 #[test]
 fn a_java_behind_many_of_ours_has_no_more_time_than_behind_one() {
     simulated(async || {
@@ -260,7 +260,7 @@ fn a_java_behind_many_of_ours_has_no_more_time_than_behind_one() {
     });
 }
 
-/// Where all are ours, a line in which everybody was killed does not stay for long.
+/// If all waiters are of this library, a queue whose waiters were all killed does not stay for long.
 #[test]
 fn a_line_of_ours_ends_soon_and_one_with_a_java_in_it_does_not() {
     simulated(async || {
@@ -269,7 +269,7 @@ fn a_line_of_ours_ends_soon_and_one_with_a_java_in_it_does_not() {
         let keys = [queue(), timeout(), ALIVE.to_owned()];
         let ends = || {
             let ends = keys.iter().map(|key| server.pttl(key));
-            // One that is not there ends nothing.
+            // A key that does not exist does not expire.
             let ends: Vec<_> = ends.filter(|end| *end != -2).collect();
             (ends.iter().min().copied(), ends.iter().max().copied())
         };
@@ -291,7 +291,7 @@ fn a_line_of_ours_ends_soon_and_one_with_a_java_in_it_does_not() {
         for thread in [1, 2] {
             java.lock(thread, FIVE_MINUTES).await.expect("it is held");
         }
-        // Whoever of ours comes by: by its turn, without it, or to give the lock back.
+        // Any action of this library's waiters and holders restores the time to live: an acquire, a wait that is given up, a release.
         soon();
         held.release().await.expect("it is ours");
         let held = granted(first).await;
@@ -309,7 +309,8 @@ fn a_line_of_ours_ends_soon_and_one_with_a_java_in_it_does_not() {
     });
 }
 
-/// Redisson gives its line no end. Ours has one, in case everybody dies; but it must not end under those who wait.
+/// Redisson's queue has no time to live. With distlock it has one, in case all waiters crash; but it must not expire while there are
+/// waiters.
 #[test]
 fn javas_who_stay_keep_their_places_though_ours_have_gone() {
     simulated(async || {
@@ -329,7 +330,7 @@ fn javas_who_stay_keep_their_places_though_ours_have_gone() {
         for key in [&queue(), &timeout()] {
             assert!(server.pttl(key) > last, "`{key}` ends too soon");
         }
-        // Those of ours who come later put an end to whatever they make anew.
+        // The waiters of this library that come later set a time to live on every key that they make anew.
         let (waiting, _) = stand(&server, &client).await;
         for key in [&*queue(), &*timeout(), ALIVE] {
             assert!(server.pttl(key) > last, "`{key}`");
@@ -344,14 +345,14 @@ fn javas_who_stay_keep_their_places_though_ours_have_gone() {
     });
 }
 
-/// Redisson's waiters all ask at that moment.
+/// All of Redisson's waiters send a request at that moment.
 #[test]
 fn when_a_lease_ends_only_the_first_in_line_asks() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
         let held = hold(&client).await;
-        // It ends before they would ask by themselves, but for the first.
+        // The lease expires before any of them but the head would send a request by itself.
         server.cmd(&["PEXPIRE", NAME, "2500"]);
         let mut waiting = Vec::new();
         for _ in 0..20 {
@@ -377,7 +378,7 @@ fn when_a_lease_ends_only_the_first_in_line_asks() {
     });
 }
 
-/// As two of Redisson's do whose waits are longer than they seemed.
+/// Skips a waiter, as two of Redisson's waiters do whose waits are longer than they seemed.
 fn pass_over(server: &RedisServer, owner: &str) {
     server.cmd(&["ZINCRBY", &timeout(), "-9000000", owner]);
 }

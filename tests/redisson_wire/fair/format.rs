@@ -1,4 +1,4 @@
-//! What stands in Redis while somebody waits, and what is said when the lock is free.
+//! The keys in Redis during a wait, and the messages when the lock is released.
 
 use std::time::Duration;
 
@@ -32,11 +32,11 @@ async fn a_waiter_stands_in_redissons_list_with_its_time_in_redissons_zset() {
     assert_eq!(line(&server), [one.clone(), two.clone()]);
     let times = times(&server);
     assert_eq!(times.len(), 2);
-    // As if Redisson had asked, with its own five minutes.
+    // As if Redisson had sent the request, with its own five minutes.
     assert_about(times[&one], LEASE + FIVE_MINUTES);
     assert!(times[&two] >= times[&one], "{times:?}");
 
-    // Who holds it is who waited.
+    // The new holder has the owner id of the waiter.
     held.release().await.expect("it is ours");
     let next = granted(first).await;
     assert_eq!(next.owner(), one);
@@ -95,7 +95,7 @@ async fn a_release_tells_the_java_thread_that_is_first_and_nobody_else() {
         assert_eq!(java.lock(thread, FIVE_MINUTES).await, None);
         assert_eq!(java.unlock(thread).await, Some(true));
     }
-    // With nobody in line it is for those who want the plain lock of this name.
+    // If the queue is empty, the message is for waiters of the plain lock of this name.
     hold(&client).await.release().await.expect("it is ours");
     assert_eq!(plain.rest(&server).await, [b"0"]);
     for ear in ears.into_iter().chain([plain]) {
@@ -104,7 +104,7 @@ async fn a_release_tells_the_java_thread_that_is_first_and_nobody_else() {
     leaves_nothing(&server, client).await;
 }
 
-/// Redisson's says that all is well.
+/// Redisson's unlock reports success.
 #[tokio::test]
 async fn an_unlock_of_a_lost_fair_lock_says_so() {
     let server = RedisServer::start();
@@ -139,7 +139,7 @@ async fn an_unlock_of_a_lost_fair_lock_says_so() {
     leaves_nothing(&server, client).await;
 }
 
-/// Redisson's nested lock sets whatever time it has, and its nested unlock another.
+/// Redisson's nested lock sets its own lease, and its nested unlock another.
 #[tokio::test]
 async fn a_nested_hold_never_shortens_the_outer_ones_lease() {
     let server = RedisServer::start();

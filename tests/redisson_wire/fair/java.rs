@@ -1,4 +1,4 @@
-//! Redisson's fair lock as the server sees it: its effects, written anew.
+//! Redisson's fair lock as the server sees it: an independent implementation with the same effects.
 
 #![allow(
     dead_code,
@@ -14,7 +14,7 @@ use super::NAME;
 /// The threads of one Redisson instance that want one fair lock. It goes by its own clock.
 pub(crate) struct Javas {
     java: Java,
-    /// How far its clock is ahead of everybody else's, in ms.
+    /// The number of ms by which its clock is ahead of all others.
     pub(crate) ahead: i64,
 }
 
@@ -24,31 +24,31 @@ impl Javas {
         Self { java, ahead: 0 }
     }
 
-    /// Who a thread is, in the lock and in the line.
+    /// Returns the owner id of a thread, in the lock and in the queue.
     pub(crate) fn owner(&self, thread: i64) -> String {
         self.java.owner(thread)
     }
 
-    /// Where a thread listens.
+    /// Subscribes to the channel of a thread.
     pub(crate) async fn listen(&self, server: &RedisServer, thread: i64) -> Subscriber {
         let channel = format!("{}:{}", channel(NAME), self.owner(thread));
         Subscriber::start(server, &channel).await
     }
 
-    /// `None` if the thread has the lock now; or else it stands in line, and this is how long it sleeps, in ms.
+    /// Returns `None` if the thread now holds the lock; otherwise the thread is queued, and the value is how long it sleeps, in ms.
     pub(crate) async fn lock(&self, thread: i64, wait: Duration) -> Option<i64> {
         let (wait, now) = (wait.as_millis().to_string(), self.now().await);
         let args = [WATCHDOG, &self.owner(thread), &wait, &now];
         self.eval(LOCK, &[NAME, &queue(), &timeout()], &args).await
     }
 
-    /// Its wait is over.
+    /// Ends the wait of a thread.
     pub(crate) async fn give_up(&self, thread: i64, wait: Duration) {
         let args = [&*self.owner(thread), &wait.as_millis().to_string()];
         let () = self.eval(GIVE_UP, &[&queue(), &timeout()], &args).await;
     }
 
-    /// Whether it is free now; `None` if another has it.
+    /// Returns whether the lock is now free; `None` if another owner holds it.
     pub(crate) async fn unlock(&self, thread: i64) -> Option<bool> {
         let keys = [NAME, &queue(), &timeout(), &channel(NAME)];
         let args = ["0", WATCHDOG, &self.owner(thread), &self.now().await];
@@ -66,28 +66,28 @@ impl Javas {
         self.java.eval(&script, keys, args).await
     }
 
-    /// `System.currentTimeMillis()`, on a machine whose clock agrees with the server's but for [`ahead`](Self::ahead).
+    /// Returns `System.currentTimeMillis()` of a machine whose clock agrees with the server's except for [`ahead`](Self::ahead).
     async fn now(&self) -> String {
         let (seconds, micros) = self.java.server_time().await;
         (seconds * 1000 + micros / 1000 + self.ahead).to_string()
     }
 }
 
-/// Those who wait, the first one first.
+/// Returns the key of the waiters, the head first.
 pub(crate) fn queue() -> String {
     in_slot("redisson_lock_queue", NAME)
 }
 
-/// When each may be passed over.
+/// Returns the key of the times at which each waiter may be skipped.
 pub(crate) fn timeout() -> String {
     in_slot("redisson_lock_timeout", NAME)
 }
 
-/// What it waits if nobody says how long: `fairLockWaitTimeout`.
+/// The default wait: `fairLockWaitTimeout`.
 pub(crate) const FIVE_MINUTES: Duration = Duration::from_secs(300);
 const WATCHDOG: &str = "30000";
 
-/// Every one of its scripts begins so: those at the front whose time is over are out.
+/// The beginning of each of its scripts: waiters at the front whose timeout has passed are removed.
 const PASS_OVER: &str = "
 local function pass_over(queue, timeout, now)
   local first = redis.call('LINDEX', queue, 0)
@@ -103,8 +103,8 @@ local function pass_over(queue, timeout, now)
 end
 ";
 
-/// KEYS the lock, the line, the times; ARGV lease, owner, wait, now. Whoever gets it takes its own wait from the time of all
-/// others.
+/// KEYS the lock, the queue, the timeouts; ARGV lease, owner, wait, now. A thread that is granted the lock subtracts its own wait from the
+/// timeouts of all others.
 const LOCK: &str = "
 local lock, queue, timeout = KEYS[1], KEYS[2], KEYS[3]
 local owner, wait, now = ARGV[2], ARGV[3], ARGV[4]
@@ -139,7 +139,7 @@ if redis.call('ZADD', timeout, string.format('%.0f', ttl + wait + now), owner) =
 end
 return ttl";
 
-/// KEYS the line, the times; ARGV owner, wait. Its wait is taken from all who stand behind it.
+/// KEYS the queue, the timeouts; ARGV owner, wait. The wait is subtracted from the timeouts of all waiters behind it.
 const GIVE_UP: &str = "
 local behind = false
 for _, other in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
@@ -151,7 +151,7 @@ end
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('LREM', KEYS[1], 0, ARGV[1])";
 
-/// KEYS the lock, the line, the times, the channel; ARGV message, lease, owner, now.
+/// KEYS the lock, the queue, the timeouts, the channel; ARGV message, lease, owner, now.
 const UNLOCK: &str = "
 local lock, queue = KEYS[1], KEYS[2]
 pass_over(queue, KEYS[3], ARGV[4])

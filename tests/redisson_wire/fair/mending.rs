@@ -1,4 +1,4 @@
-//! A list and a zset that do not fit together: somebody has deleted one, or a script of Redisson's was stopped half-way.
+//! A list and a zset that do not agree: one was deleted, or a script of Redisson's was stopped half-way.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::support::java::UUID;
 use super::support::{RedisServer, eventually, simulated};
 use super::{PATIENCE, connect, leaves_nothing};
 
-/// Redisson waits for such a one for ever, or fails.
+/// Redisson waits for such a waiter for ever, or fails.
 #[test]
 fn one_in_the_list_without_a_time_is_passed_over() {
     simulated(async || {
@@ -29,7 +29,7 @@ fn one_in_the_list_without_a_time_is_passed_over() {
     });
 }
 
-/// What is mended beside it does not cost its mark, by which it is known to have died.
+/// A repair beside it does not delete its mark, by which it is known to have crashed.
 #[test]
 fn who_died_is_passed_over_soon_though_the_line_had_to_be_mended() {
     simulated(async || {
@@ -40,7 +40,7 @@ fn who_died_is_passed_over_soon_though_the_line_had_to_be_mended() {
         server.cmd(&["RPUSH", &queue(), &dead]);
         server.cmd(&["ZADD", &timeout(), &(over + 360_000).to_string(), &dead]);
         server.cmd(&["ZADD", ALIVE, &(over - 1).to_string(), &dead]);
-        // Somebody with a time and no place.
+        // A waiter with a timeout and no entry.
         server.cmd(&[
             "ZADD",
             &timeout(),
@@ -56,7 +56,7 @@ fn who_died_is_passed_over_soon_though_the_line_had_to_be_mended() {
     });
 }
 
-/// While it stood there, every question would look at the whole line.
+/// As long as it is there, every request would scan the whole queue.
 #[test]
 fn nobody_deep_in_the_line_is_taken_out_at_the_next_question() {
     simulated(async || {
@@ -75,7 +75,7 @@ fn nobody_deep_in_the_line_is_taken_out_at_the_next_question() {
     });
 }
 
-/// Redisson believes of itself that it stands in line, and is never told.
+/// The Redisson thread believes that it is queued, and is never notified.
 #[test]
 fn a_java_with_a_time_and_no_place_gets_a_place() {
     simulated(async || {
@@ -97,7 +97,7 @@ fn a_java_with_a_time_and_no_place_gets_a_place() {
     });
 }
 
-/// Then there are as many in the one as in the other.
+/// The two then have the same number of elements.
 #[test]
 fn one_of_each_is_mended_too() {
     simulated(async || {
@@ -149,7 +149,7 @@ fn waiters_whose_times_were_deleted_keep_their_places() {
     });
 }
 
-/// Its mark has expired, too, as a process's does that was suspended: neither says that it has an entry.
+/// Its mark has expired, too, like that of a process that was suspended: neither shows that it has an entry.
 #[test]
 fn a_waiter_without_a_score_whose_mark_has_expired_queues_once() {
     simulated(async || {
@@ -184,7 +184,7 @@ fn a_waiter_without_a_score_whose_mark_has_expired_queues_once() {
     });
 }
 
-/// An earlier version could leave it so.
+/// An earlier version could leave the queue in this state.
 #[test]
 fn a_waiter_that_is_queued_twice_has_one_entry_after_its_next_question() {
     simulated(async || {
@@ -205,7 +205,7 @@ fn a_waiter_that_is_queued_twice_has_one_entry_after_its_next_question() {
     });
 }
 
-/// Their order is lost with it; nobody is.
+/// Their order is lost with the list; no waiter is.
 #[test]
 fn waiters_whose_list_was_deleted_come_again() {
     simulated(async || {
@@ -260,7 +260,7 @@ fn keys_of_another_type_are_an_error_and_nothing_is_held() {
     });
 }
 
-/// Somebody of whom nobody knows.
+/// Returns an owner id that no client has.
 fn stranger(number: u32) -> String {
     format!("{UUID}:-{number}")
 }

@@ -1,4 +1,4 @@
-//! Java's threads and ours in one line.
+//! Java's threads and distlock's waiters in one queue.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use super::fair::{ALIVE, NAME, asleep, granted, hold, line, now, stand};
 use super::support::{RedisServer, simulated};
 use super::{connect, leaves_nothing};
 
-/// The holder has died, so there was no message; and of a hold that was renewed meanwhile Java before 3.32 does not know the
-/// end. It would sleep for five minutes, or for ever, and everybody behind it.
+/// The holder crashed, so there was no message; and Java before 3.32 does not know the end of a hold that was renewed meanwhile. It would
+/// sleep for five minutes, or for ever, and so would all waiters behind it.
 #[test]
 fn a_java_that_sleeps_though_the_lock_is_free_is_woken_by_ours_behind_it() {
     simulated(async || {
@@ -23,7 +23,7 @@ fn a_java_that_sleeps_though_the_lock_is_free_is_woken_by_ours_behind_it() {
         let mut watch = client.admin().watch(NAME);
         assert_eq!(watch.next().await.expect("it looks").change, Change::Held);
         server.cmd(&["DEL", NAME]);
-        // It wakes whoever sleeps, and nobody else: no permit is left behind.
+        // The message wakes sleeping waiters and has no other effect: no permit is left behind.
         assert_eq!(ear.message().await, b"1");
         let gone = watch.next().await.expect("it looks");
         assert_eq!(gone.owner, Some(held.owner()));
@@ -38,15 +38,14 @@ fn a_java_that_sleeps_though_the_lock_is_free_is_woken_by_ours_behind_it() {
     });
 }
 
-/// The message that the lock is free went to one who had died, and Java would sleep for as long as the holder might have
-/// held it.
+/// The message that the lock is free went to a crashed waiter, and Java would sleep for as long as the holder might have held the lock.
 #[test]
 fn who_passes_over_a_dead_first_in_line_tells_the_java_behind_it() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
         let held = hold(&client).await;
-        // One of ours that will not ask again.
+        // A waiter of this library that has crashed and sends no further request.
         let (dead, over) = (java.owner(-1), now(&server));
         server.cmd(&["RPUSH", &queue(), &dead]);
         server.cmd(&["ZADD", &timeout(), &(over + 360_000).to_string(), &dead]);
@@ -66,7 +65,7 @@ fn who_passes_over_a_dead_first_in_line_tells_the_java_behind_it() {
     });
 }
 
-/// Redisson's own waiters say nothing when they go, and whoever is behind them sleeps on.
+/// Redisson's own waiters publish no message when they leave, and the waiter behind them sleeps on.
 #[test]
 fn the_first_who_gives_up_passes_a_free_lock_on_to_the_java_thread_behind_it() {
     simulated(async || {
@@ -74,13 +73,14 @@ fn the_first_who_gives_up_passes_a_free_lock_on_to_the_java_thread_behind_it() {
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
         for impatient in [false, true] {
             assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-            // Not over before it sleeps and another stands behind it, but before it asks again, after three seconds.
+            // The wait must not end before the waiter sleeps and another is queued behind it, but before it sends its next request, after
+            // three seconds.
             let patience = Duration::from_millis(if impatient { 2500 } else { 60_000 });
             let lock = client.fair_lock(NAME);
             let first = asleep(&server, tokio::spawn(lock.acquire_timeout(patience))).await;
             let mut ear = java.listen(&server, 2).await;
             java.lock(2, FIVE_MINUTES).await.expect("it is held");
-            // It goes without a word, so that nobody is told but by who leaves.
+            // The hold ends without a message, so that only the leaving waiter can notify another.
             server.cmd(&["DEL", NAME]);
             if !impatient {
                 first.abort();

@@ -1,4 +1,4 @@
-//! Scenarios of what is no single lock: nested guards, clients that close, numbers, several locks, quorums.
+//! Scenarios beyond a single lock: nested guards, clients that close, numbers, several locks, quorums.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::store::Store;
 use crate::workload::{Grant, Kind, Limit, Subject, View};
 use crate::world::{HOST, World};
 
-/// All of them.
+/// Returns all of these scenarios.
 pub(super) fn scenarios() -> Vec<Scenario> {
     let draw = |seed: u64, kinds: &[FaultKind]| {
         let names = [0, 1, 2].map(|number| format!("client-{number}"));
@@ -28,7 +28,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     };
     vec![
         Scenario::new("nested", nested),
-        // One seed in two without faults: what many requests at once come to.
+        // Half of the seeds have no faults: they show the effects of many concurrent requests.
         Scenario::new("fresh-names", fresh_names).with_faults(
             FAULTS,
             move |seed, kinds| match seed % 2 {
@@ -56,7 +56,7 @@ async fn clients(world: &World, count: usize) -> Vec<(String, Client)> {
     clients
 }
 
-/// Waits for all of these.
+/// Waits for all of these tasks.
 async fn ended(mut working: JoinSet<()>, ledger: &Ledger) {
     let all = timeout(seconds(120), async {
         while let Some(ended) = working.join_next().await {
@@ -69,7 +69,7 @@ async fn ended(mut working: JoinSet<()>, ledger: &Ledger) {
     }
 }
 
-/// Guards of one owner inside each other, with leases of their own, and replies that are lost.
+/// Nests guards of one owner, with leases of their own and lost replies.
 async fn nested(run: Run) {
     let Run {
         world,
@@ -100,7 +100,7 @@ async fn nested(run: Run) {
                 0 => Some((MessageFault::Cut, "client-0", HOST)),
                 1 => Some((MessageFault::CutAfter, "client-0", HOST)),
                 2 => Some((MessageFault::Cut, HOST, "client-0")),
-                // It comes when no caller waits for it any more.
+                // The stalled message arrives when no caller waits for it any more.
                 3 | 4 => Some((MessageFault::Stall(seconds(4)), "client-0", HOST)),
                 _ => None,
             };
@@ -140,7 +140,7 @@ async fn nested(run: Run) {
     watching.abort();
 }
 
-/// No other client ever asks for the names that are tried here.
+/// Tries names that no other client ever uses.
 async fn fresh_names(run: Run) {
     let Run {
         world,
@@ -186,7 +186,7 @@ async fn fresh_names(run: Run) {
     }
 }
 
-/// A client is closed while it holds one lock and waits for another.
+/// Closes a client while it holds one lock and waits for another.
 async fn closing(run: Run) {
     let Run {
         world,
@@ -239,7 +239,7 @@ async fn closing(run: Run) {
     }
 }
 
-/// Permits that are only counted, and replies that are lost.
+/// Plays counted permits with lost replies.
 async fn permit_counts(run: Run) {
     let Run {
         world,
@@ -308,7 +308,7 @@ async fn permit_counts(run: Run) {
     }
 }
 
-/// Latches that several clients count down and wait for.
+/// Has several clients count down latches and wait for them.
 async fn latches(run: Run) {
     let Run {
         world,
@@ -379,7 +379,7 @@ async fn latches(run: Run) {
     }
 }
 
-/// One lock on most of five servers, which restart without their data.
+/// Plays one lock on a majority of five servers, which restart without their data.
 async fn quorum_restarts(run: Run) {
     let Run {
         world,
@@ -449,7 +449,7 @@ async fn quorum_restarts(run: Run) {
         run.fault(["restart", "stall", "block", "restart"][usize::try_from(draw).expect("small")]);
         match draw {
             0 => servers[place].restart(false),
-            // Most servers forget, and one client cannot notice.
+            // A majority of the servers loses its data, and one client cannot notice.
             3 => {
                 for place in (0..3).map(|next| (place + next) % 5) {
                     world.network.block(&client, &format!("redis-{place}"));
@@ -469,7 +469,7 @@ async fn quorum_restarts(run: Run) {
     ended(working, &ledger).await;
 }
 
-/// Several locks at once, all or none.
+/// Acquires several locks at once, all or none.
 async fn several(run: Run) {
     let Run {
         world,
@@ -520,7 +520,7 @@ async fn several(run: Run) {
     ended(working, &ledger).await;
 }
 
-/// Readers and writers of one lock; some writers read as well.
+/// Plays readers and writers of one lock; some writers read as well.
 async fn readers_and_writers(run: Run) {
     let Run {
         world,
@@ -616,7 +616,7 @@ async fn readers_and_writers(run: Run) {
     ended(working, &ledger).await;
 }
 
-/// A hold that is to end whatever its lease is.
+/// Plays holds that end after `max_hold`, whatever their leases are.
 async fn max_hold(run: Run) {
     let Run { world, ledger, .. } = run;
     let (_, client) = clients(&world, 1).await.remove(0);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::{Java, in_slot};
 
 impl Java {
-    /// `None` if the thread reads now, or else what is left of the lock.
+    /// Locks for reading. Returns `None` if the thread reads now, or else the lock's remaining TTL.
     pub(crate) async fn read_lock(&self, name: &str, thread: i64, lease: &str) -> Option<i64> {
         let owner = self.owner(thread);
         let keys = [name, &timeouts(name, &owner)];
@@ -13,7 +13,7 @@ impl Java {
         self.eval(READ_LOCK, &keys, &[lease, &owner, &writer]).await
     }
 
-    /// Whether nobody holds it now; `None` if the thread did not read.
+    /// Unlocks a reader. Returns whether the lock is free now; `None` if the thread did not read.
     pub(crate) async fn read_unlock(&self, name: &str, thread: i64) -> Option<bool> {
         let owner = self.owner(thread);
         let (latch, channel) = (self.latch(name), rw_channel(name));
@@ -30,13 +30,13 @@ impl Java {
         unlocked.map(|freed| freed == 1)
     }
 
-    /// `None` if the thread writes now, or else what is left of the lock.
+    /// Locks for writing. Returns `None` if the thread writes now, or else the lock's remaining TTL.
     pub(crate) async fn write_lock(&self, name: &str, thread: i64, lease: &str) -> Option<i64> {
         let writer = format!("{}:write", self.owner(thread));
         self.eval(WRITE_LOCK, &[name], &[lease, &writer]).await
     }
 
-    /// One tick of the watchdog of readers with this time-out in ms: whether the thread still reads.
+    /// Runs one tick of the readers' watchdog with this time-out in ms. Returns whether the thread still reads.
     pub(crate) async fn renew_read(&self, name: &str, thread: i64, timeout: &str) -> bool {
         let keys = [name, &in_braces(name)];
         let args = [timeout, &self.owner(thread)];
@@ -50,12 +50,12 @@ impl Java {
     }
 }
 
-/// Where releases of a read/write lock are announced.
+/// Returns the channel on which releases of a read/write lock are announced.
 pub(crate) fn rw_channel(name: &str) -> String {
     in_slot("redisson_rwlock", name)
 }
 
-/// The key that says how long a reader is there for which it holds the lock for that time.
+/// Returns the key that expires when this hold of a reader does; `time` is the number of the hold.
 pub(crate) fn timeout_key(name: &str, owner: &str, time: u32) -> String {
     format!("{}:{time}", timeouts(name, owner))
 }
@@ -71,7 +71,7 @@ fn in_braces(name: &str) -> String {
     }
 }
 
-/// KEYS the lock, what the reader's time-outs begin with; ARGV lease, reader, the same thread as a writer.
+/// KEYS the lock, the prefix of the reader's time-out keys; ARGV lease, reader, the same thread as a writer.
 const READ_LOCK: &str = "
 local lock, lease = KEYS[1], tonumber(ARGV[1])
 local mode = redis.call('HGET', lock, 'mode')
@@ -86,8 +86,8 @@ redis.call('SET', KEYS[2] .. ':' .. times, '1', 'PX', lease)
 redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), lease))
 return false";
 
-/// KEYS the lock, its channel, what the reader's time-outs begin with, what all begin with, the latch;
-/// ARGV message, reader, how to publish, the latch's TTL.
+/// KEYS the lock, its channel, the prefix of the reader's time-out keys, the prefix of all time-out keys, the latch; ARGV
+/// message, reader, the publish command, the latch's TTL.
 const READ_UNLOCK: &str = "
 local lock, latch, reader = KEYS[1], KEYS[5], ARGV[2]
 local function done(freed)
@@ -132,7 +132,7 @@ redis.call('DEL', lock)
 redis.call(ARGV[3], KEYS[2], ARGV[1])
 return done('1')";
 
-/// KEYS the lock; ARGV lease, writer. Once more adds the lease to what is left.
+/// KEYS the lock; ARGV lease, writer. A reentry adds the lease to the remaining TTL.
 const WRITE_LOCK: &str = "
 local lock = KEYS[1]
 local mode = redis.call('HGET', lock, 'mode')
@@ -149,7 +149,7 @@ if mode == 'write' and redis.call('HEXISTS', lock, ARGV[2]) == 1 then
 end
 return left";
 
-/// KEYS the lock, what all time-outs begin with; ARGV the time-out, reader. Whatever the TTLs were.
+/// KEYS the lock, the prefix of all time-out keys; ARGV the time-out, reader. It sets the TTLs, whatever they were before.
 const RENEW_READ: &str = "
 local times = redis.call('HGET', KEYS[1], ARGV[2])
 if not times then

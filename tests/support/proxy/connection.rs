@@ -5,9 +5,9 @@
 //! client ◀─ forward ─ lane ◀─ read_replies ─ server
 //! ```
 //!
-//! Both readers read eagerly; whatever has to wait, waits in a lane, which keeps the order. A cut
-//! ends the client's half alone: the lane to the server is emptied first, and the server's socket
-//! is read until it closes, so that no reset overtakes a request.
+//! Both readers read eagerly; a frame that has to wait, waits in a lane, which keeps the order. A cut ends the client's half
+//! alone: the lane to the server is emptied first, and the server's socket is read until it closes, so that no reset
+//! overtakes a request.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::super::transport::{Stream, connect};
 use super::Shared;
 use super::rule::{Fault, Injection};
 
-/// Ends when both sides have closed and nothing waits any more.
+/// Serves a connection until both sides have closed and no frame waits any more.
 pub(super) async fn run(number: u64, client: Stream, shared: Arc<Shared>, cut: Arc<Cut>) {
     tokio::select! {
         () = shared.healed() => {}
@@ -124,15 +124,14 @@ async fn read_requests(
                     answers.push(answer(&words, resp3, Some(injection)));
                 }
                 Fault::HoldRequest => {
-                    // Before it is on record, so that a test that has seen the record can let it
-                    // go.
+                    // Take the count before the fault is on record, so that a test that has seen the record can release it.
                     due = Due::once_let_go(shared);
                     answers.push(answer(&words, resp3, None));
                     shared.record(injection);
                 }
             },
         }
-        // Before the request can be answered. Nobody listens any more if the server has closed.
+        // Count the replies before the request can be answered. The sends fail only if the server has closed.
         shared.expects(&answers);
         for answer in answers {
             let _ = expect.send(answer);
@@ -148,7 +147,7 @@ async fn read_replies(
     shared: &Shared,
 ) {
     let mut replies = Frames::new(server);
-    // Closing the lane closes the client once it has everything that was in it.
+    // Closing the lane closes the client once it has received everything that was in the lane.
     let mut lane = Some(lane);
     while let Some(mut bytes) = next(&mut replies).await {
         shared.places.translate(&mut bytes);
@@ -179,7 +178,7 @@ async fn read_replies(
     }
 }
 
-/// Writes what comes down a lane, each parcel when it is due. The caller closes behind the last.
+/// Writes the parcels of a lane, each when it is due. The caller closes the connection after the last.
 async fn forward(mut lane: UnboundedReceiver<Parcel>, to: &mut WriteHalf<Stream>, shared: &Shared) {
     while let Some(Parcel { bytes, due }) = lane.recv().await {
         match due {
@@ -198,16 +197,16 @@ async fn forward(mut lane: UnboundedReceiver<Parcel>, to: &mut WriteHalf<Stream>
             return;
         }
     }
-    // That one side has closed is news, too.
+    // The end of one side must not pass through a partition, either.
     shared.healed().await;
 }
 
-/// The next frame, or `None` if there is nothing more to be had from this side.
+/// Returns the next frame, or `None` if this side sends no more.
 async fn next<R: AsyncRead + Unpin>(frames: &mut Frames<R>) -> Option<Vec<u8>> {
     match frames.next().await {
         Ok(frame) => frame,
         Err(error) => {
-            // Everything else is a connection that ended, one way or the other.
+            // Every other error is a connection that ended, one way or the other.
             if error.kind() == io::ErrorKind::InvalidData {
                 eprintln!("chaos proxy: {error}");
             }
@@ -223,7 +222,7 @@ struct Parcel {
 
 enum Due {
     At(Instant),
-    /// When the proxy has let go more often than this.
+    /// Due when `let_go` was called more often than this.
     LetGo(u64),
     Now,
 }
@@ -234,12 +233,11 @@ impl Due {
     }
 }
 
-/// What the server will send because of a request.
+/// The frames that the server will send because of a request.
 pub(super) enum Answer {
-    /// In RESP3 a subscription is confirmed by this many pushes, or refused by one error.
+    /// The number of pushes that confirm a subscription in RESP3; one error may refuse it instead.
     Confirmations(usize),
-    /// A RESP2 connection that has subscribed: confirmations, messages and replies look alike from
-    /// here on.
+    /// A RESP2 connection that has subscribed: from here on, confirmations, messages and replies cannot be told apart.
     Mixture,
     Reply(Option<Injection>),
 }
@@ -269,7 +267,7 @@ impl Expected {
         Self { later, next: None }
     }
 
-    /// Takes the reply that `frame` is, if it is one, and gives what is to happen to it.
+    /// Claims the expected reply that `frame` is, if it is one, and returns the fault to apply to it.
     fn claim(&mut self, frame: &[u8]) -> Option<Option<Injection>> {
         let push = frame.starts_with(b">");
         if push
@@ -290,7 +288,7 @@ impl Expected {
                     return None;
                 }
                 Answer::Confirmations(_) if frame.starts_with(b"-") => return None,
-                // Asked for more than there was to confirm: this is the reply to the next request.
+                // The request named more channels than there were to confirm: this frame is the reply to the next request.
                 Answer::Confirmations(_) => {}
                 reply @ Answer::Reply(_) if push => {
                     self.next = Some(reply);
@@ -306,7 +304,7 @@ fn is_subscription(words: &[Vec<u8>]) -> bool {
     words.first().is_some_and(|word| is_subscription_word(word))
 }
 
-/// The name of the command, or of the push that confirms it.
+/// Returns whether this is the name of a command of the `SUBSCRIBE` family, or of the push that confirms it.
 fn is_subscription_word(word: &[u8]) -> bool {
     let word = word.to_ascii_lowercase();
     [

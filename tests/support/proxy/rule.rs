@@ -1,38 +1,37 @@
-//! Rules: which request is meant, and what becomes of it.
+//! Rules: which requests a fault applies to, and what happens to them.
 
 use std::time::Duration;
 
 use super::super::batch::{apart, is_batch};
 
-/// What goes wrong with an exchange.
+/// A fault of an exchange.
 ///
-/// Those that act on replies do nothing to `SUBSCRIBE` and its relatives, whose confirmations are
-/// not replies, nor on a RESP2 connection after it has subscribed.
+/// Faults that act on replies do nothing to `SUBSCRIBE` and its relatives, whose confirmations are not replies, nor on a
+/// RESP2 connection after it has subscribed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The server executes the request; the connection is closed instead of forwarding the reply.
     CutAfter,
-    /// The connection is closed and the server never hears of the request, nor of those behind it.
+    /// The connection is closed, and the server never receives the request, nor later ones of this connection.
     CutBefore,
     /// The reply and those behind it arrive later.
     DelayReply(Duration),
     /// The request and those behind it arrive later.
     DelayRequest(Duration),
-    /// The server gets the request twice in a row; only the first reply is forwarded.
+    /// The server receives the request twice in a row; only the first reply is forwarded.
     DuplicateRequest,
     /// The reply and those behind it wait for [`let_go`](super::ChaosProxy::let_go).
     HoldReply,
     /// The request and those behind it wait for [`let_go`](super::ChaosProxy::let_go).
     HoldRequest,
-    /// The server executes the request; the reply vanishes and those behind it do not.
+    /// The server executes the request; the reply is dropped and those behind it are not.
     ///
-    /// No TCP connection does that, and a client that matches replies by their order takes the next
-    /// reply for this one. Where the connection is used again, [`HoldReply`](Self::HoldReply) is
-    /// the fault that can happen.
+    /// No TCP connection behaves like that, and a client that matches replies by their order takes the next reply for this
+    /// one. If the connection is used again, use [`HoldReply`](Self::HoldReply), a fault that can happen.
     SwallowReply,
 }
 
-/// Selects requests by their words, or by those of any of the calls that travel in them.
+/// A selection of requests by their words, or by the words of any call of a batch.
 pub(crate) struct Match {
     selects: Selects,
     nth: Option<u64>,
@@ -43,8 +42,7 @@ impl Match {
         Self::words(|_| true)
     }
 
-    /// Requests whose words the closure likes. It runs on the proxy's thread and must not call the
-    /// proxy.
+    /// Selects the requests whose words satisfy the closure. It runs on the proxy's thread and must not call the proxy.
     pub(crate) fn words(selects: impl Fn(&[Vec<u8>]) -> bool + Send + Sync + 'static) -> Self {
         Self {
             selects: Box::new(selects),
@@ -52,13 +50,13 @@ impl Match {
         }
     }
 
-    /// Requests with this first word, in upper or lower case.
+    /// Selects requests with this first word, in upper or lower case.
     pub(crate) fn command(name: &str) -> Self {
         let name = name.to_owned();
         Self::words(move |words| is_command(words, &name))
     }
 
-    /// Runs of one of these scripts, each given by its hash or its text.
+    /// Selects runs of one of these scripts, each given by its hash or its text.
     pub(crate) fn script(scripts: &[&str]) -> Self {
         let scripts: Vec<String> = scripts.iter().map(ToString::to_string).collect();
         Self::words(move |words| {
@@ -71,7 +69,7 @@ impl Match {
         })
     }
 
-    /// Only those of them with this word at this index; the command's name is at 0.
+    /// Narrows the selection to requests with this word at this index; the command's name is at 0.
     pub(crate) fn arg(self, index: usize, word: &str) -> Self {
         let word = word.to_owned();
         let selects = self.selects;
@@ -86,7 +84,7 @@ impl Match {
         }
     }
 
-    /// Only the `nth` of them after the rule was added, counted from 1 over all connections.
+    /// Narrows the selection to the `nth` request after the rule was added, counted from 1 over all connections.
     pub(crate) fn nth(self, nth: u64) -> Self {
         assert!(nth > 0, "requests are counted from 1");
         Self {
@@ -103,7 +101,7 @@ impl Match {
 /// A fault that is to happen to a request.
 pub(super) struct Injection {
     pub(super) fault: Fault,
-    /// The number of the connection it comes by.
+    /// The number of the request's connection.
     pub(super) connection: u64,
     pub(super) text: String,
 }
@@ -134,7 +132,7 @@ impl Rule {
         }
     }
 
-    /// Counts the request if it is selected, and gives the fault if it is the one.
+    /// Counts the request if it is selected, and returns the fault if it applies to this one.
     pub(super) fn fires(&mut self, words: &[Vec<u8>]) -> Option<Fault> {
         if !self.when.selects(words) {
             return None;
@@ -147,7 +145,7 @@ impl Rule {
     }
 }
 
-/// The calls that travel together in a request, each as if it had come alone.
+/// Returns the calls of a batch, each as if it had been sent alone.
 fn travellers(words: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
     if !is_batch(words) {
         return Vec::new();
@@ -164,7 +162,7 @@ fn is_command(words: &[Vec<u8>], name: &str) -> bool {
         .is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// A word for people: scripts are cut short.
+/// Returns a word as text for people: scripts are cut short.
 fn shown(word: &[u8]) -> String {
     let text = String::from_utf8_lossy(word);
     match text.char_indices().nth(SHOWN) {
@@ -175,5 +173,5 @@ fn shown(word: &[u8]) -> String {
 
 type Selects = Box<dyn Fn(&[Vec<u8>]) -> bool + Send + Sync>;
 
-/// Long enough for a hash, a uuid or a key.
+/// Enough for a hash, a uuid or a key.
 const SHOWN: usize = 64;

@@ -1,4 +1,4 @@
-//! What a test asks a server, and has it do, by commands.
+//! The commands that a test sends to a server: queries and changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -13,13 +13,13 @@ impl RedisServer {
         self.query(words)
     }
 
-    /// [`cmd`](Self::cmd) with a typed answer.
+    /// Runs one command like [`cmd`](Self::cmd), with a typed reply.
     pub(crate) fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_query(words)
             .unwrap_or_else(|error| panic!("`{}` failed: {error}", words.join(" ")))
     }
 
-    /// For how long it has been up, in whole seconds.
+    /// Returns the server's uptime, in whole seconds.
     pub(crate) fn up_for(&self) -> Duration {
         let info: String = self.query(&["INFO", "server"]);
         let mut lines = info.lines();
@@ -28,14 +28,14 @@ impl RedisServer {
         Duration::from_secs(up.expect("it says so"))
     }
 
-    /// Every key, sorted.
+    /// Returns every key, sorted.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
         keys.sort();
         keys
     }
 
-    /// The type of a key and everything in it.
+    /// Returns the type of a key and its whole content.
     pub(crate) fn contents(&self, key: &str) -> Vec<Value> {
         let kind: String = self.query(&["TYPE", key]);
         let reading = match kind.as_str() {
@@ -53,12 +53,12 @@ impl RedisServer {
         self.query(&["HGETALL", key])
     }
 
-    /// Milliseconds left; -1 for a key that stays, -2 for one that is not there.
+    /// Returns the remaining milliseconds; -1 for a key without expiry, -2 for a missing key.
     pub(crate) fn pttl(&self, key: &str) -> i64 {
         self.query(&["PTTL", key])
     }
 
-    /// The channels somebody listens to, sorted.
+    /// Returns the channels with a subscriber, sorted.
     pub(crate) fn pubsub_channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.query(&["PUBSUB", "CHANNELS"]);
         channels.sort();
@@ -74,18 +74,18 @@ impl RedisServer {
         self.cmd(&["SCRIPT", "FLUSH"]);
     }
 
-    /// Closes every connection that listens, and says how many those were.
+    /// Closes every connection that has subscribed, and returns their number.
     pub(crate) fn kill_pubsub_clients(&self) -> u64 {
         self.query(&["CLIENT", "KILL", "TYPE", "pubsub"])
     }
 
-    /// Closes every other connection that does not listen, and says how many those were.
+    /// Closes every other connection without a subscription, and returns their number.
     pub(crate) fn kill_normal_clients(&self) -> u64 {
         self.query(&["CLIENT", "KILL", "TYPE", "normal"])
     }
 
-    /// How often a command ran since the server started, the fixture's own uses included.
-    /// Subcommands are named `client|list`.
+    /// Returns how often a command ran since the server started, the fixture's own uses included. Subcommands are named
+    /// `client|list`.
     pub(crate) fn commandstats(&self, command: &str) -> u64 {
         let info: String = self.query(&["INFO", "commandstats"]);
         let prefix = format!("cmdstat_{}:calls=", command.to_lowercase());
@@ -94,30 +94,30 @@ impl RedisServer {
             .unwrap_or(0)
     }
 
-    /// Whether it has a command of this name.
+    /// Returns whether the server has a command of this name.
     pub(crate) fn knows(&self, command: &str) -> bool {
         let known: Vec<Option<Value>> = self.query(&["COMMAND", "INFO", command]);
         known.into_iter().flatten().any(|known| known != Value::Nil)
     }
 
-    /// What it says it is, such as `Redis 7.0.15` or `Valkey 9.1.2`.
+    /// Returns the server's product and version, such as `Redis 7.0.15` or `Valkey 9.1.2`.
     pub(crate) fn product(&self) -> String {
         let info: String = self.query(&["INFO", "server"]);
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
-        // Valkey says beside its own version which one of Redis it can be taken for.
+        // Besides its own version Valkey reports the Redis version that it is compatible with.
         let valkey = field("valkey_version:").map(|version| format!("Valkey {version}"));
         let redis = || field("redis_version:").map(|version| format!("Redis {version}"));
         valkey.or_else(redis).expect("a server has a version")
     }
 
-    /// What users have asked for and were denied: commands, keys and channels, as the server's log has them.
+    /// Returns the commands, keys and channels that users were denied, from the server's ACL log.
     pub(crate) fn denied(&self) -> Vec<String> {
         let log: Vec<HashMap<String, Value>> = self.query(&["ACL", "LOG"]);
         let objects = log.into_iter().filter_map(|mut entry| {
             let object = redis::from_redis_value::<String>(entry.remove("object")?);
             object.ok()
         });
-        // What a client is called is nobody's concern.
+        // Setting a client's name is optional, so its denial does not count.
         let objects = objects.filter(|object| !object.starts_with("client"));
         objects.collect()
     }

@@ -1,4 +1,4 @@
-//! The folders of servers, which vanish however the test program ends: a server in a `static` is never dropped.
+//! The folders of servers, which are removed however the test program ends: a server in a `static` is never dropped.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use tempfile::TempDir;
 
-/// A folder for one server, in the folder of this process.
+/// Returns a folder for one server, in the folder of this process.
 pub(super) fn folder() -> TempDir {
     static ALL: LazyLock<Folders> = LazyLock::new(Folders::new);
     TempDir::with_prefix_in("", &ALL.path).expect("the temp folder is writable")
@@ -14,7 +14,7 @@ pub(super) fn folder() -> TempDir {
 
 struct Folders {
     path: PathBuf,
-    /// Its standard input ends with this process.
+    /// The shell that removes the folder. Its standard input ends with this process.
     _remover: Child,
 }
 

@@ -1,11 +1,11 @@
-//! The program of a real server, and a command that ends with the process that started it. The differential test of `sim/` uses
-//! this file, too.
+//! The program of a real server, and a command that ends with the process that started it. The differential test of `sim/`
+//! uses this file, too.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A command that is killed when this process dies, however it dies, where the system can do that.
+/// Returns a command that is killed when this process ends, for whatever reason, on systems that support this.
 pub(crate) fn mortal(program: &Path) -> Command {
     let Some(setpriv) = find("setpriv") else {
         return Command::new(program);
@@ -15,7 +15,7 @@ pub(crate) fn mortal(program: &Path) -> Command {
     command
 }
 
-/// The server's program: the one that is named, or else what is on the `PATH`.
+/// Returns the server's program: the one that the environment names, or else the one on the `PATH`.
 pub(crate) fn program() -> PathBuf {
     match env::var_os(PROGRAM) {
         Some(named) => {
@@ -35,5 +35,5 @@ fn find(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Names the server's program, as `scripts/matrix` does.
+/// Names the variable for the server's program; `scripts/matrix` uses it, too.
 pub(crate) const PROGRAM: &str = "DISTLOCK_REDIS_SERVER";

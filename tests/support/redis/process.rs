@@ -20,7 +20,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both only fail for a child that is already gone.
+        // Both calls fail only for a child that has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A simulated cluster of a test's own: three masters, and a replica of each where that matters.
+//! A simulated cluster for one test: three masters, and a replica of each where a test needs them.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::{RedisServer, eventually, world};
 
-/// What tests do to a simulated cluster by the names of locks. The nodes are known by their numbers, masters first.
+/// A simulated cluster, with the fixture's methods that take the names of locks. Nodes are numbered, masters first.
 pub(crate) struct Cluster {
     nodes: distlock_sim::Cluster,
     servers: Vec<RedisServer>,
@@ -18,7 +18,7 @@ pub(crate) struct Cluster {
 const MASTERS: usize = 3;
 
 impl Cluster {
-    /// Three masters, each with a replica.
+    /// Starts three masters, each with a replica.
     pub(crate) fn start() -> Self {
         let world = world();
         let seed = world.below(u64::MAX);
@@ -26,7 +26,7 @@ impl Cluster {
         Self::of(nodes)
     }
 
-    /// Three masters that no node could take the place of.
+    /// Starts three masters without replicas, so that none can be replaced.
     pub(crate) fn start_masters() -> Self {
         let world = world();
         let seed = world.below(u64::MAX);
@@ -51,36 +51,36 @@ impl Cluster {
         self.url_as("")
     }
 
-    /// With a user and a password in front, `user:password@`.
+    /// Returns the url with a user and a password in front of the hosts, `user:password@`.
     pub(crate) fn url_as(&self, login: &str) -> String {
         format!("redis-cluster://{login}{}", self.addresses(MASTERS))
     }
 
-    /// The servers by their numbers.
+    /// Returns the servers by their numbers.
     pub(crate) fn redis(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// The node that has a lock.
+    /// Returns the node that has a lock.
     pub(crate) fn node_of(&self, name: &str) -> usize {
         self.owner(slot_of(name)).expect("a node has the slot")
     }
 
-    /// A lock that this node has.
+    /// Returns the name of a lock that this node has.
     pub(crate) fn name_at(&self, node: usize) -> String {
         let mut names = (0..).map(|number| format!("lock-{number}"));
         let name = names.find(|name| self.node_of(name) == node);
         name.expect("there is no end of names")
     }
 
-    /// A master that does not have a lock.
+    /// Returns another master than this one.
     pub(crate) fn another_than(&self, node: usize) -> usize {
         let others = self.masters().into_iter();
         let mut others = others.filter(|other| *other != node);
         others.next().expect("there are several")
     }
 
-    /// The keys of all masters, sorted, without the marks that refuse undone requests and expire by themselves.
+    /// Returns the keys of all masters, sorted, without the tombstones, which expire by themselves.
     pub(crate) fn held(&self) -> Vec<String> {
         let masters = self.masters().into_iter();
         let keys = masters.flat_map(|master| self.servers[master].keys());
@@ -91,14 +91,14 @@ impl Cluster {
         keys
     }
 
-    /// Has the replica of a lock's master take its place in order; returns it.
+    /// Fails over from a lock's master to its replica, in order; returns the replica.
     pub(crate) fn fail_over(&self, name: &str) -> usize {
         let replica = self.replicas_of(self.node_of(name))[0];
         self.nodes.fail_over(replica);
         replica
     }
 
-    /// Kills a lock's master, whose replica has all it has, and waits for its successor; returns both.
+    /// Kills a lock's master once its replica has caught up, and waits for the successor; returns both.
     pub(crate) async fn kill_master(&self, name: &str) -> (usize, usize) {
         let master = self.node_of(name);
         sleep(LAG).await;
@@ -106,7 +106,7 @@ impl Cluster {
         (master, self.successor(name, master).await)
     }
 
-    /// Waits until another node has a lock.
+    /// Waits until another node has a lock, and returns that node.
     pub(crate) async fn successor(&self, name: &str, master: usize) -> usize {
         eventually(FAILOVER, "a replica is elected", async || {
             self.node_of(name) != master
@@ -115,14 +115,14 @@ impl Cluster {
         self.node_of(name)
     }
 
-    /// Opens a lock's slot for its way to another node; returns where it is.
+    /// Starts to migrate a lock's slot to another node; returns the node that has it.
     pub(crate) fn begin_moving(&self, name: &str, to: usize) -> usize {
         let from = self.node_of(name);
         self.begin_migration(slot_of(name), from, to);
         from
     }
 
-    /// Moves what there is, and closes the slot.
+    /// Moves the keys of a lock's slot, and ends the migration.
     pub(crate) fn finish_moving(&self, name: &str, from: usize, to: usize) {
         self.move_keys(slot_of(name), from, to);
         self.end_migration(slot_of(name), to);
@@ -139,7 +139,7 @@ impl Deref for Cluster {
 
 const PORT: u16 = 6379;
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// Longer than a replica is behind.
+/// Longer than a replica's lag.
 const LAG: Duration = Duration::from_millis(10);
 /// Longer than it takes to notice a dead master and to elect a replica.
 const FAILOVER: Duration = Duration::from_secs(10);

@@ -1,7 +1,8 @@
 //! The fixtures of `tests/support` in a simulated world: the same names and methods, under virtual time.
 //!
-//! A test program that declares `#[path = "../support/simulated/mod.rs"] mod support;` has a simulated `RedisServer`, a
-//! `ChaosProxy` and a `Witness` before it, and so on, in place of real ones. Each test runs in a world of its own:
+//! A test program that declares `#[path = "../support/simulated/mod.rs"] mod support;` has simulated fixtures in place of
+//! the real ones: a `RedisServer`, a `ChaosProxy` and a `Witness` in front of it, and so on. Each test runs in a world of
+//! its own:
 //!
 //! ```ignore
 //! #[test]
@@ -18,7 +19,7 @@
 //! of the machine plays no part: a minute of sleep takes no time, and an upper bound on elapsed time is exact. Everything
 //! runs on one thread, so a test must not block it.
 //!
-//! A test is played with one seed, `DISTLOCK_SEED` if that is set, or with as many as `DISTLOCK_SEEDS` says. `DISTLOCK_TRACE=1`
+//! A test runs with one seed, `DISTLOCK_SEED` if that is set, or with as many as `DISTLOCK_SEEDS` says. `DISTLOCK_TRACE=1`
 //! prints every message.
 #![allow(
     dead_code,
@@ -30,7 +31,7 @@
     reason = "a simulated network is made of tasks and timers"
 )]
 
-/// The text of a script: its file, behind those that stand before it.
+/// Concatenates the text of a script: its file, after the files of the functions that it uses.
 macro_rules! lua {
     ($($file:literal)then+) => {
         concat!($(include_str!(concat!("../../src/engine/redis/lua/", $file, ".lua"))),+)
@@ -92,7 +93,7 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Plays a test in a simulated world, once for each seed, on a thread of its own.
+/// Runs a test in a simulated world, once for each seed, on a thread of its own.
 pub(crate) fn simulated<F>(test: F)
 where
     F: AsyncFnOnce() + Copy + Send + 'static,
@@ -119,13 +120,13 @@ where
     }
 }
 
-/// The world of this test.
+/// Returns the world of this test.
 pub(crate) fn world() -> World {
     let world = WORLD.with_borrow(Clone::clone);
     world.expect("only inside of `simulated`")
 }
 
-/// Options for a client on a machine of its own.
+/// Returns the options of a client on a machine of its own.
 pub(crate) fn builder(url: &str) -> ClientBuilder {
     thread_local! {
         static MACHINES: RefCell<u32> = const { RefCell::new(0) };
@@ -155,6 +156,6 @@ pub(crate) async fn eventually(
     }
 }
 
-/// Longer than anything takes that is not an hour of waiting; only a failure waits for it.
+/// Upper bound for anything but an hour of waiting; only a failure waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);

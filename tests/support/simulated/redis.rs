@@ -1,4 +1,4 @@
-//! A simulated `redis-server` of a test's own, on a port of its own.
+//! A simulated `redis-server` for one test, on a port of its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use super::{PATIENCE, world};
 #[path = "../redis/ask.rs"]
 mod ask;
 
-/// A simulated server without persistence, as [`distlock_sim::Server`] has it. What the fixture itself asks is executed at
-/// once, whatever state the network is in.
+/// A simulated server without persistence, see [`distlock_sim::Server`]. The fixture's own commands are executed at once,
+/// whatever state the network is in.
 pub(crate) struct RedisServer {
     server: Server,
     addr: SocketAddr,
@@ -59,7 +59,7 @@ impl RedisServer {
         started
     }
 
-    /// A server that somebody else has started; it has no address of its own here.
+    /// Wraps a server that is already started; it has no address of its own here.
     pub(crate) fn of(server: &Server) -> Self {
         Self {
             server: server.clone(),
@@ -68,7 +68,7 @@ impl RedisServer {
         }
     }
 
-    /// A server that runs at an address already.
+    /// Wraps a server that already runs at an address.
     pub(crate) fn at(addr: SocketAddr, server: &Server) -> Self {
         Self {
             server: server.clone(),
@@ -77,7 +77,7 @@ impl RedisServer {
         }
     }
 
-    /// The server, for what only a simulated one can do.
+    /// Returns the server, for operations that only a simulated one has.
     pub(crate) fn simulated(&self) -> &Server {
         &self.server
     }
@@ -86,7 +86,7 @@ impl RedisServer {
         format!("redis://{}/", self.addr())
     }
 
-    /// The address for what a test does there itself, whatever others may do.
+    /// Returns an address for the test's own commands, which works whatever rights other users have.
     pub(crate) fn own_url(&self) -> String {
         self.rights.own(&self.url())
     }
@@ -99,7 +99,7 @@ impl RedisServer {
         self.addr.port()
     }
 
-    /// [`query`](Self::query) for commands that may fail.
+    /// Runs a command that may fail; otherwise like [`query`](Self::query).
     pub(crate) fn try_query<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         if !self.server.is_alive() {
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
@@ -116,25 +116,25 @@ impl RedisServer {
         self.server.kill();
     }
 
-    /// Starts again, without data.
+    /// Starts the server again, without data.
     pub(crate) fn restart(&self) {
         self.server.kill();
         self.server.revive();
         self.server.restart(false);
     }
 
-    /// The server keeps its connections and answers nothing.
+    /// Stops the server: it keeps its connections and replies to nothing.
     pub(crate) fn stop_process(&self) {
         self.server.stall(FOREVER);
     }
 
-    /// After [`stop_process`](Self::stop_process).
+    /// Continues the server, after [`stop_process`](Self::stop_process).
     pub(crate) fn continue_process(&self) {
         self.server.stall(Duration::ZERO);
     }
 }
 
-/// A connection of a test's own.
+/// Connects over the simulated network, for the test's own commands.
 pub(crate) async fn patient_connection(url: &str) -> MultiplexedConnection {
     let info = url.into_connection_info();
     let info = info.expect("a server's address is right");

@@ -35,7 +35,7 @@ impl Topology {
         topology
     }
 
-    /// With passwords: one for the servers, another for the sentinels.
+    /// Starts them with passwords: one for the servers, another for the sentinels.
     pub(crate) async fn start_guarded(servers: &str, sentinels: &str) -> Self {
         let topology = Self::start().await;
         for (instances, password) in [
@@ -54,58 +54,59 @@ impl Topology {
         self.simulated.url()
     }
 
-    /// With a user and a password in front, `user:password@`.
+    /// Returns the url with a user and a password in front of the hosts, `user:password@`.
     pub(crate) fn url_as(&self, login: &str) -> String {
         self.url().replacen("://", &format!("://{login}"), 1)
     }
 
-    /// All three, in the order they were started.
+    /// Returns all three servers, in the order in which they were started.
     pub(crate) fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// The sentinels as servers: they can be killed, be stopped, and have users.
+    /// Returns the sentinels as servers: they can be killed, be stopped, and have users.
     pub(crate) fn sentinels(&self) -> &[RedisServer] {
         &self.sentinels
     }
 
-    /// The sentinels themselves, which say what they are told to.
+    /// Returns the simulated sentinels, which report what a test tells them to.
     pub(crate) fn told(&self) -> &[Sentinel] {
         self.simulated.sentinels()
     }
 
-    /// The server that all sentinels which run agree on.
+    /// Returns the server that all running sentinels agree on.
     pub(crate) fn master(&self) -> &RedisServer {
         self.at(self.simulated.master().expect("the sentinels agree"))
     }
 
-    /// The others.
+    /// Returns the servers other than the master.
     pub(crate) fn replicas(&self) -> Vec<&RedisServer> {
         let master = host(self.master());
         let servers = self.servers.iter();
         servers.filter(|server| host(server) != master).collect()
     }
 
-    /// Until every server follows the master or is it, and the sentinels know each other.
+    /// Waits until every server is the master or follows it, and the sentinels know each other.
     pub(crate) async fn until_settled(&self) {
         let settled = timeout(PATIENCE, self.simulated.until_settled()).await;
         settled.expect("nothing is wrong");
     }
 
-    /// The master that has taken the place of this one.
+    /// Waits for the successor of this master, and returns it.
     pub(crate) async fn until_not(&self, old: &RedisServer) -> &RedisServer {
         let new = timeout(PATIENCE, self.simulated.until_not(old.simulated())).await;
         self.at(new.expect("a master is replaced"))
     }
 
-    /// Has the sentinels replace a master that lives on, and returns the old and the new one once all of them say so.
+    /// Has the sentinels replace a master that keeps running, and returns the old and the new one once all of them report
+    /// it.
     pub(crate) async fn fail_over(&self) -> (&RedisServer, &RedisServer) {
         let old = self.master();
         self.sentinels[0].cmd(&["SENTINEL", "FAILOVER", MASTER]);
         (old, self.until_not(old).await)
     }
 
-    /// Kills the master, which has told its replicas everything; returns it, and the next one once all sentinels say so.
+    /// Kills the master once its replicas have caught up; returns it, and its successor once all sentinels report it.
     pub(crate) async fn kill_master(&self) -> (&RedisServer, &RedisServer) {
         tokio::time::sleep(Layout::default().lag).await;
         let old = self.master();
@@ -122,17 +123,17 @@ impl Topology {
     }
 }
 
-/// The host that a server or a sentinel runs on.
+/// Returns the host that a server or a sentinel runs on.
 pub(crate) fn host(server: &RedisServer) -> String {
     server.simulated().address().0
 }
 
-/// How many connections clients have to a server or a sentinel, by the clients' own count.
+/// Returns how many connections clients have to a server or a sentinel, as the clients count them.
 pub(crate) fn visitors(server: &RedisServer) -> usize {
     world().network.open_connections(&host(server))
 }
 
-/// Until no client has a connection to a server, whether that notices or not.
+/// Waits until no client has a connection to a server, whether the server notices that or not.
 pub(crate) async fn until_left(old: &RedisServer) {
     let what = "the old master is left";
     eventually(PATIENCE, what, async || visitors(old) == 0).await;

@@ -26,7 +26,7 @@ pub(crate) async fn connect(addr: SocketAddr) -> io::Result<Stream> {
     network.connect("test", &host, addr.port()).await
 }
 
-/// A free port, which is not served yet.
+/// A free port that does not accept connections yet.
 pub(crate) struct Port(u16);
 
 impl Port {
@@ -110,7 +110,7 @@ impl fmt::Debug for Connections {
     }
 }
 
-/// Notes a panic in the task that it belongs to.
+/// A guard that records a panic of the task that it belongs to.
 struct Noticed(Arc<State>);
 
 impl Drop for Noticed {
@@ -121,7 +121,7 @@ impl Drop for Noticed {
     }
 }
 
-/// A port that is served. When this is dropped, every connection ends.
+/// A port that accepts connections. When this is dropped, every connection ends.
 pub(crate) struct Listener {
     network: Network,
     port: u16,

@@ -1,6 +1,6 @@
-//! rslock, as its README has it: one manager, a lease, `acquire` until it is there.
+//! The contestant rslock, as in its README: one manager, a lease, `acquire` until the lock is held.
 //!
-//! A package of its own: rslock brings TLS along, which must not enter the library's dependencies. The
+//! It is a package of its own: rslock brings TLS along, which must not enter the library's dependencies. The
 //! loops are the same files that distlock runs in.
 #![forbid(unsafe_code)]
 #![allow(dead_code, reason = "the orchestrator uses what is not used here")]

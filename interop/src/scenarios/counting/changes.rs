@@ -1,4 +1,4 @@
-//! How many permits there are: said, changed, taken all at once, forgotten.
+//! Changes of the number of permits: set, added, drained, deleted.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::party::Party;
 use crate::stage::Stage;
 use crate::world::semaphore_channel;
 
-/// It is said once, by either side, until it is forgotten; and whoever gives back to none makes some.
+/// The number is set once, by either side, until the semaphore is deleted; and a release without a semaphore creates one.
 pub(crate) async fn set(stage: &mut Stage) -> Outcome<String> {
     let name = "counting-set";
     let (holder, other) = (stage.holder.counting(name), stage.other.counting(name));
@@ -37,7 +37,7 @@ pub(crate) async fn set(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// More of them wake who waits, fewer than none are made up for first, and who takes all that are there takes no more.
+/// Added permits wake waiters, a number below zero is made up for first, and a drain acquires exactly the available permits.
 pub(crate) async fn added(stage: &mut Stage) -> Outcome<String> {
     let name = "counting-add";
     let world = &stage.world;
@@ -61,7 +61,7 @@ pub(crate) async fn added(stage: &mut Stage) -> Outcome<String> {
     let late = waited.to.since(added.from);
     agree(stage, name, 0).await?;
 
-    // Java says how many fewer than none there are, ours says nothing of them; neither is taken for a permit.
+    // Java reports a number below zero, our client reports zero; neither takes it for a permit.
     let fewer = async {
         asleep().await?;
         holder.add(-2).await?;
@@ -80,7 +80,7 @@ pub(crate) async fn added(stage: &mut Stage) -> Outcome<String> {
     drained(&stage.other, name, 0).await?;
     holder.release(5).await?;
     drained(&stage.other, name, 5).await?;
-    // Of fewer than none Redisson makes none, and says so; ours leaves them.
+    // If the number is below zero, a drain of Redisson sets it to zero and returns it; ours leaves it.
     other.add(-2).await?;
     agree(stage, name, -2).await?;
     if matches!(stage.holder, Party::Java(_)) {
@@ -103,7 +103,7 @@ async fn drained(party: &Party, name: &str, expected: i64) -> Outcome {
     Ok(())
 }
 
-/// Who waits when it is forgotten waits on, until somebody says anew how many there are.
+/// A waiter waits on when the semaphore is deleted, until the number of permits is set anew.
 pub(crate) async fn forgotten(stage: &mut Stage) -> Outcome<String> {
     let name = "counting-forget";
     let world = &stage.world;

@@ -1,4 +1,4 @@
-//! Permits of both sides are the same ones, whatever the semaphore is called.
+//! Both sides share the same permits, whatever the semaphore is called.
 
 use super::{agree, is_refused, settle};
 use crate::failure::{Outcome, ensure};
@@ -7,7 +7,7 @@ use crate::scenarios::names::ODD;
 use crate::stage::Stage;
 use crate::world::semaphore_channel;
 
-/// Two of five are one side's and three the other's: one more is refused to both, and either gives back whatever it likes.
+/// One side has two of five permits and the other three: one more is refused to both, and either may release any number.
 pub(crate) async fn shared(stage: &mut Stage) -> Outcome<String> {
     let name = "counting-share";
     let (holder, other) = (stage.holder.counting(name), stage.other.counting(name));
@@ -25,7 +25,7 @@ pub(crate) async fn shared(stage: &mut Stage) -> Outcome<String> {
         ensure!(!got, "{who} got a sixth by waiting");
         ensure!(took >= BRIEF * 9 / 10, "{who} gave up after {took:?}");
     }
-    // They are nobody's: one of them is the other's.
+    // Permits have no owner: this release includes one that the other side acquired.
     holder.release(3).await?;
     agree(stage, name, 3).await?;
     ensure!(other.try_take(3).await?, "three were there");

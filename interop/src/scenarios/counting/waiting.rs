@@ -1,4 +1,4 @@
-//! Who waits for permits: is woken when there are enough, and leaves nothing when it gives up.
+//! Waiters for permits: they are woken when there are enough, and leave nothing behind when they give up.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::scenarios::Wakes;
 use crate::stage::Stage;
 use crate::world::{semaphore_channel, until};
 
-/// A sleeping waiter has the permit soon after it is given back, by the one message: Java would wait for another one for ever,
-/// and ours would ask again only after two seconds.
+/// A sleeping waiter has the permit soon after it is released, by the one message: Java would wait for another one for ever, and our waiter
+/// would poll only after two seconds.
 pub(crate) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     let name = "counting-wake";
     ensure!(stage.other.counting(name).try_set(1).await?, "it was there");
@@ -40,7 +40,7 @@ async fn one_wake(stage: &Stage, name: &str) -> Outcome<Duration> {
     Ok(waited.to.since(freed.from))
 }
 
-/// Who waits for three has them when the third comes back, and none before.
+/// A waiter for three permits has them when the third comes back, and none before.
 pub(crate) async fn several(stage: &mut Stage) -> Outcome<String> {
     let name = "counting-several";
     let (holder, other) = (stage.holder.counting(name), stage.other.counting(name));
@@ -64,7 +64,7 @@ pub(crate) async fn several(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("woken after {:.1} ms", late.as_secs_f64() * 1e3))
 }
 
-/// Behind one of ours that waits for three stands whoever of ours wants one. Java knows of no line: it passes, and is passed.
+/// Every other waiter of ours queues behind one of ours that waits for three permits. Java has no such queue: it passes, and is passed.
 pub(crate) async fn in_line(stage: &mut Stage) -> Outcome<String> {
     let name = "counting-line";
     let Stage {
@@ -102,7 +102,7 @@ pub(crate) async fn in_line(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// A wait that is over has taken nothing, and nobody listens or stands in line any more: for one, and for more than there are.
+/// A wait that timed out has acquired nothing, and leaves no subscription and no queue entry: for one permit, and for more than there are.
 pub(crate) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
     let name = "counting-patience";
     let wait = Duration::from_millis(600);
@@ -127,7 +127,7 @@ pub(crate) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
         until("nothing is left of the wait", alone).await?;
         holder.release(1).await?;
     }
-    // Nobody eats what came back: the next one has it without a wait.
+    // No waiter consumes the released permits: the next acquire needs no wait.
     ensure!(other.try_take(2).await?, "both were back");
     other.release(2).await?;
     settle(stage, name, name, 2).await?;

@@ -1,4 +1,4 @@
-//! Waiters that are killed in line.
+//! Waiters that are killed while they are queued.
 
 use std::process::Stdio;
 
@@ -10,8 +10,8 @@ use crate::party::{Party, Term};
 use crate::scenarios::{LONG, ROUNDING};
 use crate::stage::{Stage, java_thread};
 
-/// It is the first in line when the lock is given back. Nobody can know that it is dead, so everybody behind it waits for as
-/// long as Redisson says: five minutes, unless it was told otherwise.
+/// The killed waiter is the head of the queue when the lock is released. No client can know that it is dead, so all waiters behind it wait
+/// for as long as Redisson's timeout says: five minutes, unless it is configured otherwise.
 pub(crate) async fn dead_java(stage: &mut Stage) -> Outcome<String> {
     let name = "fair-dead-java";
     let terms = stage.terms;
@@ -23,7 +23,7 @@ pub(crate) async fn dead_java(stage: &mut Stage) -> Outcome<String> {
     let waiting = tokio::spawn(async move {
         match told {
             true => dying.lock(name, Term::Kept).await.map(drop),
-            // An older one takes as its time what it is willing to wait.
+            // An older version uses its wait limit as that timeout.
             false => dying
                 .try_lock(name, terms.fair_wait, Term::Kept)
                 .await
@@ -65,12 +65,12 @@ pub(crate) async fn dead_java(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("{patience} ms by {by}, {late} ms late"))
 }
 
-/// It is the first in line when the lock is given back, and a thread of Java's is behind it, and one of ours behind that.
+/// The killed waiter is the head of the queue when the lock is released, a thread of Java's is behind it, and a waiter of ours behind that.
 pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
     let name = "fair-dead-ours";
     let terms = stage.terms;
     let world = stage.world.clone();
-    // So long that Java would not wake by itself in time.
+    // The lease is so long that Java would not wake by itself in time.
     stage.holder.lock(name, Term::Fixed(LONG)).await?;
     let mut dying = Command::new(std::env::current_exe()?)
         .args(["hold", &world.server().url(), "fair", name, "30000"])

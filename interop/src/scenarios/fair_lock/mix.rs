@@ -1,5 +1,5 @@
-//! Everybody waits for a while, and then gives up, or has the lock for a moment; again and again. Among Redisson's clients
-//! alone this ends with a line that waits for nobody.
+//! All workers wait for a while and then give up, or hold the lock for a moment; again and again. Among Redisson's clients alone this ends
+//! with a queue that waits for a client that is gone.
 
 use std::fs;
 use std::path::Path;
@@ -19,13 +19,13 @@ use crate::stage::Fleet;
 use crate::support::SeededRng;
 use crate::worker::Tally;
 
-/// Twenty rounds.
+/// Plays twenty rounds.
 pub(crate) async fn mix(fleet: &mut Fleet) -> Outcome<String> {
     let rounds = fleet.world.pace.rounds(20);
     play(fleet, rounds.into()).await
 }
 
-/// A thousand.
+/// Plays a thousand rounds.
 pub(crate) async fn long_mix(fleet: &mut Fleet) -> Outcome<String> {
     play(fleet, 1000).await
 }
@@ -101,7 +101,7 @@ async fn play(fleet: &Fleet, rounds: u64) -> Outcome<String> {
     ))
 }
 
-/// Our half.
+/// Runs our half of the workers.
 async fn ours(
     client: Client,
     tasks: u64,
@@ -171,7 +171,7 @@ fn distinct(grants: &[Grant]) -> usize {
     who.len()
 }
 
-/// How long nobody had it, from one grant to the next.
+/// Returns the longest time for which the lock was free, from one grant to the next.
 fn longest_pause(begun: Stamp, grants: &[Grant]) -> Duration {
     let mut free_since = begun;
     let mut longest = Duration::ZERO;
@@ -185,9 +185,9 @@ fn longest_pause(begun: Stamp, grants: &[Grant]) -> Duration {
 const NAME: &str = "fair-mix";
 const CLIENT: &str = "mix";
 const EVERYBODY: u64 = 25;
-/// Threads of each of two JVMs.
+/// The threads of each of two JVMs.
 const THEIRS: u64 = 6;
-/// How long each waits, in ms.
+/// The shortest wait, in ms.
 const SHORTEST: u64 = 50;
 const LONGEST: u64 = 5_000;
 const WEDGED: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use crate::scenarios::LONG;
 use crate::stage::Stage;
 use crate::world::latch_channel;
 
-/// It is set once until it is open, both count it down, below zero there is nothing, and then it is set anew.
+/// The count is set once until the latch is open, both sides count it down, it never goes below zero, and then it can be set anew.
 pub(crate) async fn set(stage: &mut Stage) -> Outcome<String> {
     let name = "latch-set";
     let server = stage.world.server();
@@ -40,7 +40,7 @@ pub(crate) async fn set(stage: &mut Stage) -> Outcome<String> {
         }
         let exists: u64 = server.query(&["EXISTS", name]);
         ensure!(exists == 0, "what is open is still there");
-        // Open for whoever comes now.
+        // The latch is open for waiters that come now.
         for latch in [first, second] {
             latch.wait().await?;
             let (open, _) = latch.wait_within(LONG).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn set(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// A wait that is over before it is open says so, and nobody listens any more.
+/// A wait that ends before the latch is open reports so, and leaves no subscription.
 pub(crate) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
     let name = "latch-patience";
     let wait = Duration::from_millis(600);
@@ -62,7 +62,7 @@ pub(crate) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
         let channel = latch_channel(name);
         world.asleep_on(&channel).await?;
         world.hears_only(&channel)?;
-        // Not to zero: nobody goes on.
+        // The count is not zero yet, so no waiter goes on.
         holder.count_down().await
     };
     let ((open, span), _) = tokio::try_join!(other.wait_within(wait), count_down)?;
@@ -79,8 +79,8 @@ pub(crate) async fn ends_on_time(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// Deleting it lets those of ours go on whoever deletes, and Java's if we do. Redisson tells its own to close their gates, and
-/// they wait for the next time it is opened.
+/// Deleting the latch lets waiters of ours go on, whichever side deletes, and Java's if our side does. Redisson's delete makes its own
+/// waiters close their latch, and they wait for the next time it is opened.
 pub(crate) async fn deleted(stage: &mut Stage) -> Outcome<String> {
     let name = "latch-delete";
     let world = &stage.world;
@@ -102,7 +102,7 @@ pub(crate) async fn deleted(stage: &mut Stage) -> Outcome<String> {
     let late = waited.to.since(from);
     agree(stage, name, 0).await?;
     if stays {
-        // It goes on only if it had not come to sleep when the latch was deleted, and nothing tells when it has.
+        // Java's waiter goes on only if it was not asleep yet when the latch was deleted, and nothing shows when it is.
         ensure!(other.try_set(1).await?, "it was closed");
         other.count_down().await?;
     }

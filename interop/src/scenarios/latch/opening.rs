@@ -1,4 +1,4 @@
-//! Everybody goes on when the last has counted.
+//! Opening: all waiters go on after the last count.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::scenarios::names::ODD;
 use crate::stage::Stage;
 use crate::world::{World, latch_channel, until};
 
-/// A sleeping waiter goes on soon after the last count, by its one message: Java would wait for another one for ever, and ours
-/// would look again only after two seconds.
+/// A sleeping waiter goes on soon after the last count, by its one message: Java would wait for another one for ever, and our waiter would
+/// poll again only after two seconds.
 pub(crate) async fn opens(stage: &mut Stage) -> Outcome<String> {
     let name = "latch-open";
     let rounds = stage.world.pace.rounds(6);
@@ -47,7 +47,7 @@ async fn one_opening(stage: &Stage, name: &str, key: &str) -> Outcome<Duration> 
     Ok(waited.to.since(opened.from))
 }
 
-/// Three of each side wait while both count as fast as they can: nobody goes on before the last count, and all do then.
+/// Three waiters of each side wait while both count as fast as they can: none goes on before the last count, and all do then.
 pub(crate) async fn everybody(stage: &mut Stage) -> Outcome<String> {
     let name = "latch-all";
     let world = &stage.world;
@@ -75,7 +75,7 @@ pub(crate) async fn everybody(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("longest {:.1} ms", longest.as_secs_f64() * 1e3))
 }
 
-/// Set anew as often as it was opened: each time by the other side, while the one who did not set it counts.
+/// The latch is set anew as often as it was opened: each time by the other side, while the side that did not set it counts.
 pub(crate) async fn again(stage: &mut Stage) -> Outcome<String> {
     let name = "latch-again";
     let rounds = stage.world.pace.rounds(6);
@@ -99,20 +99,20 @@ pub(crate) async fn again(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("{rounds} times"))
 }
 
-/// Another one of the same client waits.
+/// Starts a waiter of the same client.
 async fn waits(like: &Party, name: &'static str) -> Outcome<JoinHandle<Outcome<Span>>> {
     let party = like.sibling().await?;
     Ok(tokio::spawn(async move { party.latch(name).wait().await }))
 }
 
-/// A client of each side does.
+/// Waits until a client of each side is subscribed.
 async fn both_listen(world: &World, name: &str) -> Outcome {
     let channel = latch_channel(name);
     until("both sides listen", || world.listeners(&channel) == 2).await?;
     world.asleep_on(&channel).await
 }
 
-/// Counts so often; says when it began to count last.
+/// Counts down `often` times; returns when the last count began.
 async fn counts(party: &Party, name: &str, often: u32) -> Outcome<Stamp> {
     let mut last = Stamp::now();
     for _ in 0..often {
@@ -121,7 +121,7 @@ async fn counts(party: &Party, name: &str, often: u32) -> Outcome<Stamp> {
     Ok(last)
 }
 
-/// Each name is the same latch, and the same channel, on both sides: its braces stand in a latch's channel with two more.
+/// Each name is the same latch, and the same channel, on both sides: a latch's channel puts two more braces around those of its name.
 pub(crate) async fn odd_names(stage: &mut Stage) -> Outcome<String> {
     for name in ODD {
         meets(stage, name, name)
@@ -149,5 +149,5 @@ async fn meets(stage: &Stage, name: &str, key: &str) -> Outcome {
     settle(stage, name).await
 }
 
-/// So many counts of each side.
+/// The number of counts of each side.
 const EACH: u32 = 60;

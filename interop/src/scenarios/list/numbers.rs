@@ -1,4 +1,4 @@
-//! Of the list what is a number that nobody holds: the semaphore that only counts, and the latch.
+//! The part of the list for numbers without holders: the counting semaphore, and the latch.
 
 use crate::hammer;
 use crate::library::Shared;

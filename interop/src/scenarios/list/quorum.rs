@@ -1,4 +1,4 @@
-//! Of the list what is about one lock on most of several servers.
+//! The part of the list for one lock on a majority of several servers.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use crate::hammer;
 use crate::quorum::Terms;
 use crate::scenarios::{Play, Scenario, quorum_lock};
 
-/// A server has a second to answer ours; and votes only when it has run for as long as the lease.
+/// Three servers. A server has a second to reply to our client; and it votes only when it has been up for as long as the lease.
 const THREE: Terms = Terms {
     servers: 3,
     lease: Duration::from_secs(20),
     patience: Duration::from_secs(10),
 };
 
-/// What ends in a scenario, and is renewed in good time on a busy machine.
+/// A lease that expires in a scenario, and is renewed in good time on a busy machine.
 const SHORT: Terms = Terms {
     lease: Duration::from_secs(8),
     ..THREE

@@ -1,4 +1,4 @@
-//! Of the list what is about several at once: a semaphore's permits, and several locks.
+//! The part of the list for several at once: a semaphore's permits, and several locks.
 
 use crate::hammer;
 use crate::library::Shared;

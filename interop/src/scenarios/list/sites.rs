@@ -1,4 +1,4 @@
-//! Of the list what is played on several servers of which one has the locks.
+//! The part of the list for several servers of which one has the locks.
 
 use crate::scenarios::terms::{CLUSTER, CLUSTER_SHORT, SENTINEL, SENTINEL_SHORT};
 use crate::scenarios::{Play, Scenario, exclusion, failover};

@@ -1,4 +1,4 @@
-//! What is held on most of several servers is kept, or ends when its lease does.
+//! The ends of a lock on a majority of several servers: it is kept, or ends when its lease does.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::quorum::{Side, Stage, TheirVoter};
 use crate::simple::Lease;
 use crate::support::RedisServer;
 
-/// A lease is renewed until more time has passed than it has, and a waiter waits all the while. Ours is renewed by itself,
-/// Redisson's by its watchdog, the others' by whoever holds it.
+/// A lease is renewed until more time has passed than it has, and a waiter waits all the while. Our lease is renewed by itself, Redisson's
+/// by its watchdog, that of the other libraries by the holder.
 pub(in super::super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -29,7 +29,7 @@ pub(in super::super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     holder.lock(name, Lease::Kept(lease)).await?;
     let unlock = async {
         let (mut renewals, mut before, mut lowest) = (0, lease, lease);
-        // A third of the lease after each other.
+        // The renewals are a third of the lease apart.
         while renewals < 4 {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let left = on_most(servers, name);
@@ -53,11 +53,11 @@ pub(in super::super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("4 renewals, lowest {} ms", lowest.as_millis()))
 }
 
-/// For how long most of them have it, if nobody renews it.
+/// Returns for how long a majority of them has the lock, if it is not renewed.
 fn on_most(servers: &[RedisServer], name: &str) -> Duration {
     let mut left: Vec<i64> = servers.iter().map(|server| server.pttl(name)).collect();
     left.sort_unstable();
-    // As many have it for longer, and it makes them most.
+    // As many servers have it for longer, and this one makes them a majority.
     let left = left[(servers.len() - 1) / 2];
     Duration::from_millis(u64::try_from(left).unwrap_or(0))
 }
@@ -81,7 +81,7 @@ pub(in super::super) async fn dead_holder(stage: &mut Stage) -> Outcome<String> 
     let lease = other.lease(terms.lease);
     let (waited, (died, promised)) = tokio::try_join!(other.lock(name, lease), kill)?;
     ensure!(waited.to > died, "the other had it while the holder lived");
-    // What the last renewal promised is kept, even to the dead.
+    // The last renewal is kept, even after the holder's death.
     ensure!(
         waited.to + ROUNDING >= promised,
         "free {:?} before the lease was over",
@@ -100,7 +100,7 @@ enum Mortal {
 }
 
 impl Mortal {
-    /// On the holder's side.
+    /// Starts the process on the holder's side and acquires the lock in it.
     async fn lock(stage: &Stage, name: &str) -> Outcome<Self> {
         let Stage {
             holder,
@@ -131,7 +131,7 @@ impl Mortal {
         Ok(Self::Ours(child))
     }
 
-    /// By `kill -9`. Says when.
+    /// Kills the process with `kill -9`. Returns when.
     async fn die(self) -> Outcome<Stamp> {
         match self {
             Self::Theirs(voter) => voter.peer().kill_hard().await,

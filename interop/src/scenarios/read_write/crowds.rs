@@ -1,4 +1,4 @@
-//! Many at once.
+//! Crowds of readers on a read/write lock.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::party::{Party, Sides, Term};
 use crate::stage::Stage;
 use crate::world::rw_channel;
 
-/// When a writer leaves, everybody who waits to read is let in, all at the same time.
+/// When a writer leaves, all waiting readers are let in, all at the same time.
 pub(in super::super) async fn wakes_all_readers(stage: &mut Stage) -> Outcome<String> {
     let (mut holder, other) = both(stage);
     let world = &stage.world;
@@ -40,7 +40,7 @@ pub(in super::super) async fn wakes_all_readers(stage: &mut Stage) -> Outcome<St
             let (reader, span) = done??;
             ensure!(span.to > freed.from, "it read before the unlock");
             longest = longest.max(span.to.since(freed.from));
-            // None leaves before all are in.
+            // No reader leaves before all are in.
             readers.push(reader);
         }
         let told = world.messages() - messages;
@@ -53,8 +53,8 @@ pub(in super::super) async fn wakes_all_readers(stage: &mut Stage) -> Outcome<St
     Ok(format!("{READERS} readers, longest {longest:.1} ms"))
 }
 
-/// While a writer of ours waits, our readers stand behind it, and Java's, who know nothing of it, pass. While one of
-/// Java's waits, everybody's pass.
+/// While a writer of ours waits, our readers queue behind it, and Java's, which do not see it, pass. While one of Java's waits, the readers
+/// of both sides pass.
 pub(in super::super) async fn readers_pass_a_writer(stage: &mut Stage) -> Outcome<String> {
     let (mut holder, other) = both(stage);
     let world = &stage.world;
@@ -89,5 +89,5 @@ pub(in super::super) async fn readers_pass_a_writer(stage: &mut Stage) -> Outcom
 }
 
 const READERS: usize = 6;
-/// Time for somebody to read who may not.
+/// Time for a reader to read that must not.
 const A_MOMENT: Duration = Duration::from_millis(200);

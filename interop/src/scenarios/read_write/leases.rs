@@ -1,4 +1,4 @@
-//! Each reader has a lease of its own.
+//! Leases of readers: each reader has a lease of its own.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::party::{JavaThread, Kind, Party, Sides, Term};
 use crate::stage::{Stage, Terms};
 use crate::world::{World, rw_channel};
 
-/// One reads for long and with a fixed lease; beside it, the other side renews its own by the watchdog, which sets what is
-/// left of the whole lock. The first keeps its hold, while the other is there and when it has left or was killed.
+/// One party reads for long and with a fixed lease; beside it, the other side renews its own lease by the watchdog, which sets the
+/// remaining lease of the whole lock. The first keeps its hold, while the other is there and when it has left or was killed.
 pub(in super::super) async fn watchdogs(stage: &mut Stage) -> Outcome<String> {
     let mortal = Mortal::lock(stage, reading(stage), Death::Kill, WATCHED).await?;
     let (mut holder, mut other) = both(stage);
@@ -39,7 +39,7 @@ pub(in super::super) async fn watchdogs(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("lowest {} ms beside it", beside.as_millis()))
 }
 
-/// For so long a reader keeps its hold, and writers are kept out. The least that was left of the lock.
+/// Checks for this time that a reader keeps its hold, and that writers are kept out. Returns the least remaining lease of the lock.
 async fn reads_on(
     stage: &Stage,
     reader: &Sides,
@@ -59,7 +59,7 @@ async fn reads_on(
     Ok(lowest)
 }
 
-/// A reader that is killed ends alone, when its own lease is over: not sooner, and not later because others go on.
+/// The hold of a killed reader ends alone, when its own lease expires: not sooner, and not later because other readers go on.
 pub(in super::super) async fn dead_reader(stage: &mut Stage) -> Outcome<String> {
     let mut remarks = Vec::new();
     for java_writes in [false, true] {
@@ -78,7 +78,7 @@ pub(in super::super) async fn dead_reader(stage: &mut Stage) -> Outcome<String> 
     Ok(remarks.join("; "))
 }
 
-/// A writer has the lock when the dead reader's lease is over. How long after the death.
+/// Checks that a writer acquires the lock when the killed reader's lease expires. Returns how long after the death.
 async fn inherits(stage: &Stage, java_writes: bool) -> Outcome<Duration> {
     let world = &stage.world;
     let mortal = Mortal::lock(stage, reading(stage), Death::Kill, NAME).await?;
@@ -100,8 +100,8 @@ async fn inherits(stage: &Stage, java_writes: bool) -> Outcome<Duration> {
     Ok(after)
 }
 
-/// A reader of the other side goes on past the end of the dead one's lease, and then leaves: the writer is let in. How
-/// long after.
+/// A reader of the other side goes on past the end of the killed reader's lease, and then leaves: the writer is let in. Returns how long
+/// after.
 async fn outlives(stage: &Stage, java_writes: bool) -> Outcome<Duration> {
     let (lease, world) = (stage.terms.watchdog, &*stage.world);
     let (_, mut survivor) = both(stage);
@@ -122,8 +122,8 @@ async fn outlives(stage: &Stage, java_writes: bool) -> Outcome<Duration> {
     Ok(after)
 }
 
-/// What the other side takes by force is lost to a reader or a writer: ours is told by itself, Java's when it unlocks, but
-/// not by 3.13.6.
+/// A lock that the other side releases by force is lost to a reader or a writer: our client is notified, Java's learns it when it unlocks,
+/// but not 3.13.6.
 pub(in super::super) async fn forced(stage: &mut Stage) -> Outcome<String> {
     let (mut holder, mut other) = both(stage);
     let name = "rw-force";

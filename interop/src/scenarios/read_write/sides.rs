@@ -1,4 +1,4 @@
-//! From one side of the lock to the other, and into the same one again.
+//! Changes from one side of the lock to the other, and re-entries into the same side.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::party::Term;
 use crate::stage::Stage;
 use crate::world::rw_channel;
 
-/// A writer goes on as a reader, and the other side's readers come in: at once after ours. Java's tells nobody, so who
-/// waits asks by itself; who comes is let in.
+/// A writer goes on as a reader, and the other side's readers come in: at once after a downgrade of ours. Java's sends no message, so
+/// waiters poll; a reader that comes later is let in.
 pub(in super::super) async fn downgrades(stage: &mut Stage) -> Outcome<String> {
     let (mut holder, mut other) = both(stage);
     let world = &stage.world;
@@ -36,7 +36,7 @@ pub(in super::super) async fn downgrades(stage: &mut Stage) -> Outcome<String> {
         let owners = [(holder.read.owner(name)?, 1), (other.read.owner(name)?, 1)];
         is_held(world, name, "read", &owners)?;
         other.read.unlock(name).await?.done()?;
-        // Still a reader's, and the next comes in without waiting.
+        // The lock is still a reader's, and the next reader comes in without waiting.
         other.write.is_kept_out(name).await?;
         is_let_in(&mut other.read, name).await?;
         other.read.unlock(name).await?.done()?;
@@ -46,7 +46,7 @@ pub(in super::super) async fn downgrades(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("at most {} ms", latest.as_millis()))
 }
 
-/// How often each has entered is in the hash, and the other side waits for all of it.
+/// The hold count of each owner is in the hash, and the other side waits until all holds are released.
 pub(in super::super) async fn reentry(stage: &mut Stage) -> Outcome<String> {
     let (mut holder, mut other) = both(stage);
     let world = &stage.world;
@@ -73,13 +73,13 @@ pub(in super::super) async fn reentry(stage: &mut Stage) -> Outcome<String> {
         let writer = format!("{}:write", holder.write.owner(name)?);
         is_held(world, name, "write", &[(writer, count)])?;
     }
-    // Redisson adds up what it is given.
+    // Redisson adds up the leases that it is given.
     let left = world.left(name)?;
     ensure!(
         (left > LONG) == holder.is_java(),
         "{left:?} are left of three times {LONG:?}"
     );
-    // Under its own writer it reads.
+    // The writer reads under its own write lock.
     for _ in 0..2 {
         is_let_in(&mut holder.read, name).await?;
         other.read.is_kept_out(name).await?;
@@ -98,7 +98,7 @@ pub(in super::super) async fn reentry(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// A reader of ours may write if nobody else reads, Java's among them. Java's reader never may.
+/// A reader of ours may write if there is no other reader, Java's among them. Java's reader never may.
 pub(in super::super) async fn upgrades(stage: &mut Stage) -> Outcome<String> {
     let (mut holder, mut other) = both(stage);
     let world = &stage.world;
@@ -106,7 +106,7 @@ pub(in super::super) async fn upgrades(stage: &mut Stage) -> Outcome<String> {
     holder.read.lock(name, Term::Kept).await?;
     if holder.is_java() {
         holder.write.is_kept_out(name).await?;
-        // Ours, who reads beside it, neither.
+        // Our reader may not either, while Java's reads beside it.
         is_let_in(&mut other.read, name).await?;
         ensure!(!other.upgrade(name).await?, "it writes while Java reads");
         other.read.unlock(name).await?.done()?;

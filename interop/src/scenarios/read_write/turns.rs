@@ -1,4 +1,4 @@
-//! Who is let in, who is kept out, and who is woken.
+//! Turns: which parties are let in, kept out, and woken.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::stage::Stage;
 use crate::support::SeededRng;
 use crate::world::{reader_key, rw_channel};
 
-/// Both sides read at the same time, in whatever order they come and go; no one writes meanwhile.
+/// Both sides read at the same time, in whatever order they come and go; no party writes meanwhile.
 pub(in super::super) async fn beside(stage: &mut Stage) -> Outcome<String> {
     let (mut holder, mut other) = both(stage);
     let world = &stage.world;
@@ -46,7 +46,7 @@ pub(in super::super) async fn beside(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// While one writes, the other neither reads nor writes.
+/// While one side writes, the other neither reads nor writes.
 pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
     let (mut holder, mut other) = both(stage);
     let world = &stage.world;
@@ -62,7 +62,7 @@ pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
             ensure!(!granted, "{} got it while it is written", party.title());
             ensure!(took + ROUNDING >= BRIEF, "it gave up after {took:?}");
         }
-        // Who gave up has soon left nothing that keeps readers out.
+        // A waiter that gave up leaves nothing behind for long that keeps readers out.
         holder.write.unlock(name).await?.done()?;
         other.read.soon_finds_it_free(name).await?;
         other.write.finds_it_free(name).await?;
@@ -91,7 +91,7 @@ pub(in super::super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
             wakes.add(handed_over(world, name, name, leaves, waits).await?);
             waits.unlock(name).await?.done()?;
         }
-        // The last of two readers tells, not the first.
+        // The last of two readers notifies, not the first.
         holder.read.lock(name, Term::Fixed(LONG)).await?;
         let mut second = holder.sibling().await?;
         second.read.lock(name, Term::Fixed(LONG)).await?;
@@ -105,9 +105,9 @@ pub(in super::super) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     Ok(wakes.map(|wakes| wakes.remark()).join(", "))
 }
 
-/// The writer leaves as the other, who may have asked in vain, falls asleep. Redisson's message for this wakes those who sleep
-/// already, and its own waiter may not be one of them yet: then it sleeps at a free lock, for what was left of the lease. Ours
-/// would poll after two seconds.
+/// The writer leaves as the other side, whose request may have been refused, falls asleep. Redisson's message for this wakes waiters that
+/// sleep already, and its own waiter may not be one of them yet: then it sleeps at a free lock, for the rest of the lease. Our waiter would
+/// poll after two seconds.
 pub(in super::super) async fn falls_asleep(stage: &mut Stage) -> Outcome<String> {
     let (mut holder, mut other) = both(stage);
     let world = &stage.world;
@@ -130,7 +130,7 @@ pub(in super::super) async fn falls_asleep(stage: &mut Stage) -> Outcome<String>
         slept += u32::from(super::after(waited, freed) > POLLED);
         other.write.unlock(name).await?.done()?;
     }
-    // Where no message came, each would.
+    // Without any message, every round would sleep.
     ensure!(
         slept * 2 <= rounds,
         "{slept} of {rounds} slept at a free lock"
@@ -138,7 +138,7 @@ pub(in super::super) async fn falls_asleep(stage: &mut Stage) -> Outcome<String>
     Ok(format!("{slept} of {rounds} slept at a free lock"))
 }
 
-/// Whatever it is called, both sides mean the same lock, the same keys of its readers and the same channel.
+/// By every name, both sides mean the same lock, the same keys of its readers and the same channel.
 pub(in super::super) async fn odd_names(stage: &mut Stage) -> Outcome<String> {
     for name in ODD {
         meets(stage, name, name)
@@ -148,7 +148,7 @@ pub(in super::super) async fn odd_names(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("{} names", ODD.len()))
 }
 
-/// The prefix is part of all of them.
+/// The prefix is part of the names of all these keys and channels.
 pub(in super::super) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
     let prefix = stage.terms.prefix;
     for name in ["order", "a{b}c"] {
@@ -186,5 +186,5 @@ pub(in super::super) async fn meets(stage: &Stage, name: &str, key: &str) -> Out
     world.is_clean().await
 }
 
-/// What a waiter that was not woken sleeps.
+/// How long a waiter sleeps that is not woken.
 const NAP: Duration = Duration::from_secs(5);

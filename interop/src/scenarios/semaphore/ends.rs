@@ -1,4 +1,4 @@
-//! How a permit ends: given back by its id, by the end of its lease, or with its holder.
+//! The ends of a permit: released by its id, by the end of its lease, or with its holder.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::scenarios::{LONG, ROUNDING};
 use crate::stage::Stage;
 use crate::world::{permits_out, semaphore_channel};
 
-/// Each side takes one, and the other gives it back.
+/// Each side acquires a permit, and the other releases it.
 pub(crate) async fn by_id(stage: &mut Stage) -> Outcome<String> {
     let name = "sem-return";
     stage.holder.try_set_permits(name, 2).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn by_id(stage: &mut Stage) -> Outcome<String> {
                 ensure!(seen.len() == 1, "we see {seen:?}");
             }
         }
-        // Redisson before 3.17 keeps ids as they are read; it looks for ours in vain.
+        // Redisson before 3.17 stores ids in their text form; it does not find ours.
         let known = matches!(other, Party::Ours(_)) || build.has_short_permit_ids();
         let done = other.give_back(name, &id).await?;
         ensure!(done == known, "{} gave it back: {done}", other.title());
@@ -63,7 +63,7 @@ pub(crate) async fn by_id(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// A permit that nobody gives back in time is the other's, who waits for it.
+/// A permit that is not released in time goes to the other side, which waits for it.
 pub(crate) async fn expires(stage: &mut Stage) -> Outcome<String> {
     let name = "sem-expiry";
     let lease = Duration::from_secs(2);
@@ -84,7 +84,7 @@ pub(crate) async fn expires(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("a lease of {lease:?}: {} ms", after.as_millis()))
 }
 
-/// What is kept is out for as long as it is held: ours by renewals, Java's for it has no end.
+/// A kept permit is in use for as long as it is held: ours by renewals, Java's because it has no end.
 pub(crate) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     let name = "sem-kept";
     let lease = stage.terms.watchdog;
@@ -108,7 +108,7 @@ pub(crate) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     ))
 }
 
-/// The permit of a process that is killed is the other's when its lease is over, and not before.
+/// The permit of a killed process goes to the other side when its lease expires, and not before.
 pub(crate) async fn dead(stage: &mut Stage) -> Outcome<String> {
     let name = "sem-death";
     let mut remarks = Vec::new();
@@ -126,7 +126,7 @@ pub(crate) async fn dead(stage: &mut Stage) -> Outcome<String> {
             tokio::try_join!(other.take(name, 1, Term::Fixed(LONG)), kill)?;
         ensure!(waited.to > died, "the other had it while its holder lived");
         let after = waited.to.since(died);
-        // What the last renewal promised is kept, even to the dead.
+        // The last renewal is kept, even after the holder's death.
         ensure!(
             waited.to + ROUNDING >= promised,
             "back {:?} before its lease was over",

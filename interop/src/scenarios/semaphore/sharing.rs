@@ -1,4 +1,4 @@
-//! Permits of both sides, beside each other and one after the other.
+//! Permits of both sides, side by side and one after the other.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) async fn counted(stage: &mut Stage) -> Outcome<String> {
     ensure!(out == 3, "{out} stand in the store");
     for party in [&mut stage.holder, &mut stage.other] {
         is_refused(party, name, 1).await?;
-        // With a wait and a lease of its own it is another call on both sides.
+        // With a wait and a lease of its own, both sides use another call.
         let term = Term::Fixed(LONG);
         let (got, span) = party.take_within(name, 1, Some(BRIEF), term).await?;
         let who = party.title();
@@ -50,8 +50,8 @@ pub(crate) async fn counted(stage: &mut Stage) -> Outcome<String> {
     Ok(String::new())
 }
 
-/// A sleeping waiter has the permit soon after it is given back: by the message, for nobody's lease ends within a minute,
-/// and ours would ask again only after two seconds.
+/// A sleeping waiter has the permit soon after it is released: by the message, since no lease ends within a minute, and our waiter would
+/// poll only after two seconds.
 pub(crate) async fn wakes(stage: &mut Stage) -> Outcome<String> {
     let name = "sem-wake";
     stage.other.try_set_permits(name, 1).await?;
@@ -85,7 +85,7 @@ async fn one_wake(stage: &mut Stage, name: &str) -> Outcome<Duration> {
     Ok(waited.to.since(freed.from))
 }
 
-/// Who says how many there are, or that there are more, wakes those of the other side who wait.
+/// Setting or raising the number of permits wakes the waiters of the other side.
 pub(crate) async fn raised(stage: &mut Stage) -> Outcome<String> {
     let name = "sem-set";
     let mut longest = Duration::ZERO;
@@ -120,7 +120,7 @@ pub(crate) async fn raised(stage: &mut Stage) -> Outcome<String> {
         longest = longest.max(late);
         agree(stage, name, 0).await?;
     }
-    // What is out when it is forgotten does not come back.
+    // A permit that is in use when the semaphore is deleted does not come back.
     ensure!(stage.holder.delete_semaphore(name).await?, "it was there");
     agree(stage, name, 0).await?;
     forget_clients(&stage.world)?;
@@ -134,7 +134,7 @@ enum How {
     TrySet,
 }
 
-/// Several at once, all or none; Java in versions that can, one by one in others.
+/// Several permits at once, all or none; Java in versions that can, one by one in others.
 pub(crate) async fn several(stage: &mut Stage) -> Outcome<String> {
     let name = "sem-several";
     let plural = stage.build.takes_several_permits();
@@ -150,7 +150,7 @@ pub(crate) async fn several(stage: &mut Stage) -> Outcome<String> {
     }
     agree(stage, name, 2).await?;
     if can(&stage.other) {
-        // None rather than two.
+        // The request gets no permit rather than two.
         is_refused(&mut stage.other, name, 3).await?;
         let term = Term::Fixed(LONG);
         let (got, _) = stage.other.take_within(name, 3, Some(BRIEF), term).await?;
@@ -161,7 +161,7 @@ pub(crate) async fn several(stage: &mut Stage) -> Outcome<String> {
         stage.other.release(name, &two).await?.done()?;
         agree(stage, name, 2).await?;
     }
-    // Who waits for more than there are has them when the last one has come back.
+    // A waiter for more permits than are available has them when the last one has come back.
     let Stage {
         holder,
         other,

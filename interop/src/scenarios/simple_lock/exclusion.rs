@@ -1,4 +1,4 @@
-//! One holds, the other does not; and then it does.
+//! Mutual exclusion: one side holds the lock and the other does not; and then the other does.
 
 use std::time::Duration;
 
@@ -12,8 +12,7 @@ use crate::library::Library;
 use crate::simple::{Lease, MINUTES, OurClient, Scripts, Seen, Side, Stage};
 use crate::world::{World, until};
 
-/// While one side holds a lock it is one string with the holder's value and a time to live, and the other
-/// does not get it.
+/// While one side holds a lock it is one string with the holder's value and a time to live, and the other does not acquire it.
 pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -41,7 +40,7 @@ pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
     endless(holder, other).await
 }
 
-/// redis-py's locks have no end unless they are given one: then only its release frees them.
+/// A lock of redis-py has no end unless it is given one: then only a release frees it.
 async fn endless(holder: &mut Side, other: &mut Side) -> Outcome<String> {
     let name = "simple-endless";
     let Side::Theirs(client) = &mut *holder else {
@@ -60,7 +59,7 @@ async fn endless(holder: &mut Side, other: &mut Side) -> Outcome<String> {
     Ok("also without an end".into())
 }
 
-/// What each side has to say of a lock that is held, without a lease if it has no end.
+/// Checks how each side describes a held lock, without a lease if it has no end.
 async fn is_seen(holder: &Side, other: &Side, name: &str, lease: Option<Lease>) -> Outcome {
     let value = holder.value(name)?;
     for side in [holder, other] {
@@ -97,7 +96,7 @@ async fn is_seen(holder: &Side, other: &Side, name: &str, lease: Option<Lease>) 
                         ensure!(owners == [&*value], "of our own we see {owners:?}");
                     }
                 } else {
-                    // A string that is no lock of ours may be anything: it is neither listed nor told.
+                    // A string that is no lock of ours may be anything: it is neither listed nor described.
                     ensure!(listed.is_empty(), "we list {listed:?}");
                     ensure!(
                         matches!(told, Err(Error::WrongKind { .. })),
@@ -110,8 +109,7 @@ async fn is_seen(holder: &Side, other: &Side, name: &str, lease: Option<Lease>) 
     Ok(())
 }
 
-/// A waiter asks again and again, and so has the lock soon after it is given back. When they give it back,
-/// there is not even a message.
+/// A waiter retries again and again, and so has the lock soon after it is released. A release of the other libraries sends no message.
 pub(in super::super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -126,7 +124,7 @@ pub(in super::super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
         let messages = world.messages();
         let asked = questions(world);
         let unlock = async {
-            // Whoever listens asks once more when it does, and sleeps then.
+            // A subscribed waiter sends one more request when it has subscribed, and sleeps then.
             until("the other has asked", || questions(world) >= asked + 2).await?;
             holder.unlock(name).await?.done()
         };
@@ -146,7 +144,7 @@ pub(in super::super) async fn hands_over(stage: &mut Stage) -> Outcome<String> {
     ))
 }
 
-/// How many commands were sent that may ask for a lock, in all the ways that anybody asks.
+/// Returns how many commands were sent that may be requests for a lock, of all the kinds that any client sends.
 pub(super) fn questions(world: &World) -> u64 {
     let ways = ["set", "eval", "evalsha", "watch"];
     ways.map(|way| world.server().commandstats(way))
@@ -154,7 +152,7 @@ pub(super) fn questions(world: &World) -> u64 {
         .sum()
 }
 
-/// Whatever a lock is called, both sides mean the same key.
+/// By every name, both sides mean the same key.
 pub(in super::super) async fn names(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -177,7 +175,7 @@ pub(in super::super) async fn names(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("{} names", ODD.len()))
 }
 
-/// Our key prefix is a part of their name.
+/// Our key prefix is a part of the name for the other libraries.
 async fn prefixed(stage: &mut Stage) -> Outcome {
     let world = &stage.world;
     let url = world.server().url();
@@ -202,7 +200,7 @@ async fn prefixed(stage: &mut Stage) -> Outcome {
     Ok(())
 }
 
-/// What scripts do on our side, other commands do as well.
+/// Our client without scripts uses other commands to the same effect.
 pub(in super::super) async fn unscripted(stage: &mut Stage) -> Outcome<String> {
     excludes(stage).await?;
     hands_over(stage).await

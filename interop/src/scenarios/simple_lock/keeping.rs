@@ -1,4 +1,4 @@
-//! Leases: one that ends by itself, one that is kept.
+//! Leases: one that expires by itself, one that is renewed.
 
 use std::time::Duration;
 
@@ -8,8 +8,7 @@ use crate::failure::{Failure, Outcome, ensure};
 use crate::simple::{Lease, MINUTES, Side, Stage};
 use crate::world::{World, until};
 
-/// When a lease is over, whoever waits has the lock, and the former holder can neither give it back nor
-/// extend it.
+/// When a lease expires, the waiter acquires the lock, and the former holder can neither release it nor extend it.
 pub(in super::super) async fn expires(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -36,8 +35,8 @@ pub(in super::super) async fn expires(stage: &mut Stage) -> Outcome<String> {
     Ok(format!("{:.0} ms after its end", late.as_secs_f64() * 1e3))
 }
 
-/// A lease is renewed until more time has passed than it has, and a waiter waits all the while. Ours is renewed by itself, theirs by
-/// whoever holds it, in every way their library has.
+/// A lease is renewed until more time has passed than it has, and a waiter waits all the while. Our lease is renewed by itself, that of
+/// another library by the holder, in every way the library has.
 pub(in super::super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,
@@ -49,7 +48,7 @@ pub(in super::super) async fn is_kept(stage: &mut Stage) -> Outcome<String> {
     holder.lock(name, Lease::Kept(lease)).await?;
     let unlock = async {
         let mut lowest = lease;
-        // A third of the lease after each other.
+        // The renewals are a third of the lease apart.
         for _ in 0..4 {
             lowest = lowest.min(match &mut *holder {
                 Side::Ours(_) => world.renewals(name, 1).await?,

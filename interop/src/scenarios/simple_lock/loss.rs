@@ -1,4 +1,4 @@
-//! The key is taken from under its holder.
+//! Loss: the key is taken from its holder.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::is_still;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::simple::{Lease, MINUTES, Side, Stage};
 
-/// Somebody deletes the key and the other takes the lock. Ours is told by itself, theirs when it asks; neither
-/// can give back what is the other's, extend it, or keep its lease alive.
+/// The key is deleted and the other side acquires the lock. Our client is notified, the other library's learns it by a request; neither can
+/// release the other side's lock, extend it, or keep its own lease alive.
 pub(in super::super) async fn is_taken(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,

@@ -1,4 +1,4 @@
-//! A lock of another library has any value.
+//! The value of a lock of another library is arbitrary.
 
 use super::is_still;
 use crate::failure::{Outcome, ensure};
@@ -19,8 +19,8 @@ const VALUES: [&str; 9] = [
     "{\"host\":\"web-7\",\"pid\":42,\"since\":\"2026-11-16T02:00:00Z\"}",
 ];
 
-/// Whatever value a lock has, it keeps the other out, is left as it is, and is handed over when it is given back. redis-py
-/// takes the application's value; the others, and we, make their own.
+/// A lock with any value keeps the other side out, is left as it is, and is handed over when it is released. redis-py uses the
+/// application's value; the other libraries, and ours, make their own.
 pub(in super::super) async fn any_value(stage: &mut Stage) -> Outcome<String> {
     let Stage {
         holder,

@@ -15,7 +15,7 @@ use crate::mortal::{mortal, program};
 use crate::replies::Reply;
 use crate::servers;
 
-/// A real cluster and a simulated one, of as many nodes.
+/// A real cluster and a simulated one, with the same number of nodes.
 pub(crate) struct Both {
     real: Vec<Real>,
     pub(crate) simulated: Cluster,
@@ -27,7 +27,7 @@ pub(crate) struct Both {
 pub(crate) const NODES: usize = 3;
 
 impl Both {
-    /// `None` where `redis-server` is not the version that is simulated.
+    /// Starts both clusters; returns `None` if `redis-server` is not the simulated version.
     pub(crate) async fn start() -> Option<Self> {
         if !servers::Real::start().version().starts_with("7.0.") {
             eprintln!("not compared: the simulated cluster is one of Redis 7.0");
@@ -59,7 +59,7 @@ impl Both {
         until("the replica knows its master", || {
             admin[2].ask_real(&replicate) == Reply::Line(b'+', b"OK".to_vec())
         });
-        // A replica is named once it has received anything.
+        // A replica is listed once it has received anything.
         until("the first is writable", || {
             admin[0].ask_real("SET {b} 1") == Reply::Line(b'+', b"OK".to_vec())
         });
@@ -87,7 +87,7 @@ impl Both {
         pair
     }
 
-    /// What the two sides have different names for, and the common one.
+    /// Returns the names that differ between the two sides, each with a common one.
     fn names(&self) -> Vec<[String; 3]> {
         let mut names = Vec::new();
         for node in 0..NODES {
@@ -122,8 +122,8 @@ impl Both {
         );
     }
 
-    /// Waits until all real nodes have heard of the same epochs and slots: before that, what they say depends on time, and a new
-    /// owner may not know of an epoch that is greater than its own.
+    /// Waits until all real nodes know the same epochs and slots: before that, their replies depend on time, and a new owner may not know
+    /// of an epoch that is greater than its own.
     pub(crate) fn until_agreed(&self) {
         let mut nodes: Vec<Pair> = (0..NODES).map(|node| self.connect(node)).collect();
         until("the nodes agree", || {
@@ -143,7 +143,7 @@ impl Both {
         });
     }
 
-    /// What the nodes say of the cluster, once the real ones have told each other everything.
+    /// Compares the nodes' reports of the cluster, once the real ones have told each other everything.
     pub(crate) async fn agree_at_rest(&mut self) {
         let mut last = None;
         let begun = Instant::now();
@@ -167,7 +167,7 @@ impl Both {
         }
     }
 
-    /// A reply about the cluster without what is never the same: addresses, offsets, counts of messages, the order of nodes.
+    /// Returns a reply about the cluster without the parts that always differ: addresses, offsets, counts of messages, the order of nodes.
     fn at_rest(&self, reply: &Reply) -> Reply {
         match reply {
             Reply::Items(kind, items) => {
@@ -211,7 +211,7 @@ impl Both {
     }
 }
 
-/// A line of `CLUSTER NODES` without its times, or one of `CLUSTER INFO` unless it counts messages.
+/// Returns a line of `CLUSTER NODES` without its times, or one of `CLUSTER INFO` unless it counts messages.
 fn at_rest(line: &str) -> Option<String> {
     if line.starts_with("cluster_stats") || line.starts_with("total_cluster_links") {
         return None;
@@ -223,7 +223,7 @@ fn at_rest(line: &str) -> Option<String> {
     Some(words.join(" "))
 }
 
-/// A real node that ends with this.
+/// A real node that ends when this is dropped.
 struct Real {
     child: Child,
     folder: TempDir,
@@ -242,7 +242,7 @@ impl Real {
                 .args(["--port", &ports[0].to_string()])
                 .args(["--cluster-port", &ports[1].to_string()])
                 .args(["--cluster-enabled", "yes"])
-                // Nobody is to be taken for dead on a busy machine.
+                // The timeout is so long that no node is taken for dead on a busy machine.
                 .args(["--cluster-node-timeout", "600000"])
                 .args(["--repl-diskless-sync-delay", "0"])
                 .args(["--save", "", "--appendonly", "no", "--unixsocket"])
@@ -258,7 +258,7 @@ impl Real {
                 port: ports[0],
                 bus: ports[1],
             };
-            // Somebody else may have got a port meanwhile.
+            // Another process may have taken the port meanwhile.
             while let Ok(None) = real.child.try_wait() {
                 if UnixStream::connect(real.path()).is_ok() {
                     return real;
@@ -294,7 +294,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Connections to the same node of both clusters, which are asked the same.
+/// Connections to the same node of both clusters, which receive the same requests.
 pub(crate) struct Pair {
     real: UnixStream,
     real_bytes: Vec<u8>,
@@ -320,7 +320,7 @@ impl Pair {
         }
     }
 
-    /// Asks the real node alone.
+    /// Sends a request to the real node alone.
     pub(crate) fn ask_real(&mut self, words: &str) -> Reply {
         let words: Vec<&str> = words.split(' ').collect();
         self.send_real(&words);
@@ -337,7 +337,8 @@ impl Pair {
         written.expect("the server reads");
     }
 
-    /// Asks both, and returns what the real one says, and the simulated one. Names such as `<id-1>` are replaced by each one's own.
+    /// Sends a request to both, and returns the reply of the real node, and of the simulated one. Names such as `<id-1>` are replaced by
+    /// each one's own.
     pub(crate) async fn ask(&mut self, words: &[&str]) -> (Reply, Reply) {
         self.send(words).await;
         self.replies().await
@@ -358,7 +359,7 @@ impl Pair {
         written.expect("the simulated server reads");
     }
 
-    /// The next reply, or message, of both.
+    /// Returns the next reply, or message, of both.
     pub(crate) async fn replies(&mut self) -> (Reply, Reply) {
         let real = self.real_reply();
         let simulated = self.simulated_reply().await;
@@ -404,7 +405,7 @@ impl Pair {
                 return reply;
             }
             let mut part = [0; 65536];
-            // Messages take their time on the bus; nothing takes a minute.
+            // Messages take some time on the bus, but never a minute.
             let read = self.simulated.read(&mut part);
             let length = tokio::time::timeout(Duration::from_secs(60), read).await;
             let length = length.expect("the simulated server answers");
@@ -423,5 +424,5 @@ fn encoded(words: &[&str]) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-/// Only a failure takes as long.
+/// Upper bound for any wait; only a failure takes as long.
 const PATIENCE: Duration = Duration::from_secs(120);

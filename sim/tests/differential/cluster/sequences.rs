@@ -7,21 +7,21 @@ use distlock_sim::{Random, slot_of};
 use super::clusters::{Both, NODES, Pair, until};
 use crate::replies::Reply;
 
-/// How often each command had each outcome.
+/// The number of occurrences of each outcome, for each command.
 pub(crate) type Outcomes = BTreeMap<(String, String), u64>;
 
 pub(crate) struct Sequence<'a> {
     pub(crate) asked: u64,
     both: &'a Both,
     random: Random,
-    /// For each node a connection that asks, and one that has subscribed.
+    /// For each node a connection for requests, and one that has subscribed.
     callers: Vec<Pair>,
     listeners: Vec<Pair>,
-    /// For each node a connection to ask it about itself.
+    /// For each node a connection to inspect it.
     inspectors: Vec<Pair>,
-    /// The part of the keys' names that puts them into the slot that moves.
+    /// The hash tag of the slot that moves.
     moving: &'static str,
-    /// The node that has this slot, and whether it is on its way to the other master.
+    /// The node that has this slot, and whether the slot is being moved to the other master.
     owner: usize,
     is_open: bool,
     outcomes: &'a mut Outcomes,
@@ -36,7 +36,7 @@ const EVERYWHERE: &str = "everywhere";
 const STAY: [&str; 2] = ["{b}", "{a}"];
 const MOVING: [&str; 2] = ["{moving}", "{travelling}"];
 
-/// What scripts do with their keys and arguments.
+/// Scripts that use their keys and arguments.
 const SCRIPTS: [&str; 9] = [
     "return redis.call('GET', KEYS[1])",
     "return redis.call('SET', KEYS[1], 'x')",
@@ -120,7 +120,7 @@ impl<'a> Sequence<'a> {
                 }
             }
         }
-        // Everything in one place again.
+        // The slot ends up whole in one place.
         self.finish_migration().await;
     }
 
@@ -203,7 +203,7 @@ impl<'a> Sequence<'a> {
 
     fn compare(&mut self, command: &str, one: &Reply, two: &Reply) {
         let from = self.history.len().saturating_sub(30);
-        // In which order names are listed is nobody's promise.
+        // The order in which names are listed is not defined.
         let in_order = |reply: &Reply| match command {
             "EXEC" => reply.clone().with_sorted_items(),
             "PUBSUB" | "CLUSTER" => reply.clone().sorted(),
@@ -232,7 +232,7 @@ impl<'a> Sequence<'a> {
             0 => {
                 let node = self.below(NODES);
                 let id = self.one(&ids);
-                // That would be a new owner of which only one node knows.
+                // Such a command would make a new owner of which only one node knows.
                 let action = self.one(&["MIGRATING", "IMPORTING"]);
                 let is_own = node == self.owner;
                 if (action == "MIGRATING") != is_own || id == "<id-2>" {
@@ -268,7 +268,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// The slot changes hands. Channels in it end at the node that had it.
+    /// Completes the move of the slot. Channels in it end at the node that had it.
     async fn finish_migration(&mut self) {
         if !self.is_open {
             return;
@@ -286,7 +286,7 @@ impl<'a> Sequence<'a> {
         let before = self.owner;
         self.owner = self.target();
         self.is_open = false;
-        // The replica is notified in its own time, and ends the subscriptions of its own then.
+        // The replica is notified later, and ends its own subscriptions then.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         self.both.until_agreed();
         self.compare_pushes(before).await;
@@ -328,7 +328,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// The messages so far at all nodes. They arrive in their own time, but those of one node before its next, which this node
+    /// Compares the messages so far at all nodes. They arrive at different times, but messages of one node before its next, which this node
     /// publishes everywhere.
     async fn compare_pushes(&mut self, node: usize) {
         let last = format!("barrier {}", self.asked);

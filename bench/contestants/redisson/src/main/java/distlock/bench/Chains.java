@@ -8,7 +8,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
-/** A chain of futures is a caller: lockAsync() and unlockAsync(), its number in place of a thread's. */
+/** The loops with a chain of futures per caller: lockAsync() and unlockAsync(), its number in place of a thread's. */
 final class Chains implements Loops {
     private final RedissonClient redisson;
     private final AtomicInteger holder = new AtomicInteger(-1);

@@ -12,8 +12,8 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
- * Redisson's RLock, told its work by lines of JSON as bench/src/line.rs has it. As `redisson` a thread is a caller, as
- * `redisson-async` a chain of lockAsync and unlockAsync is.
+ * Redisson's RLock. It receives its work as lines of JSON, described in bench/src/line.rs. As `redisson` a thread is a
+ * caller, as `redisson-async` a chain of lockAsync and unlockAsync is.
  */
 final class Contestant {
     private final BufferedReader orders =
@@ -28,7 +28,7 @@ final class Contestant {
 
     public static void main(String[] args) throws IOException {
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        // Nobody else may write between the answers.
+        // No other code may write between the replies.
         System.setOut(System.err);
         Contestant contestant = new Contestant(answers, args[0].equals("redisson-async"));
         for (String line = contestant.hear(); line != null; line = contestant.hear()) {
@@ -50,7 +50,7 @@ final class Contestant {
         answers.println(json);
     }
 
-    /** Connected and warm; returns when it is to begin. */
+    /** Reports that it is connected and warm; returns when it is to begin. */
     void ready() throws IOException {
         String version = Redisson.class.getPackage().getImplementationVersion();
         String java = System.getProperty("java.version");
@@ -79,7 +79,7 @@ final class Contestant {
                     loops.hold(work);
                     say("{\"held\":" + work.names() + "}");
                     hear();
-                    // The orchestrator looks on the server.
+                    // The orchestrator counts the locks on the server.
                     say("{\"lost\":0}");
                 }
                 case "queue" -> {
@@ -99,7 +99,7 @@ final class Contestant {
         }
     }
 
-    /** Takes and gives back one lock as it is told, and says when. */
+    /** Acquires and releases one lock as ordered, and reports when. */
     private void steps(Loops loops) throws Exception {
         for (String word = hear(); !word.equals("end"); word = hear()) {
             long at;
@@ -118,7 +118,7 @@ final class Contestant {
         Config config = new Config();
         // The codec is for values; locks never use it.
         config.setCodec(StringCodec.INSTANCE);
-        // All its connections are there before the first lock; the numbers are its defaults, but for those.
+        // All connections exist before the first lock; the numbers of connections are the defaults otherwise.
         config.useSingleServer()
                 .setAddress(work.url().substring(0, work.url().length() - 1))
                 .setConnectionMinimumIdleSize(64)

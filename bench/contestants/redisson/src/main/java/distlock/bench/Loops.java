@@ -2,13 +2,13 @@ package distlock.bench;
 
 /** The loops a contestant is measured in. */
 interface Loops {
-    /** Callers that lock and unlock until time is up. */
+    /** Lets callers lock and unlock until time is up. */
     Tally.Sum cycle(Work work, double seconds) throws Exception;
 
-    /** Takes every name, `callers` at a time, and keeps it. */
+    /** Acquires every name, `callers` at a time, and keeps it. */
     void hold(Work work) throws Exception;
 
-    /** Every caller has one name once. */
+    /** Lets every caller hold one name once. */
     Tally.Sum queue(Work work) throws Exception;
 
     void lock(String name) throws Exception;

@@ -4,7 +4,7 @@ import java.util.Arrays;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** What callers did: one for each, then added up. */
+/** The totals of callers: one tally for each, then added up. */
 final class Tally {
     private long finished;
     private long[] took = new long[1024];
@@ -12,7 +12,7 @@ final class Tally {
     private long handoffs;
 
     /**
-     * A cycle that took so many nanoseconds; `passed` if somebody else had the lock before, `over` if time was up
+     * Adds a cycle of this many nanoseconds; `passed` if another caller had the lock before, `over` if time was up
      * before its end.
      */
     void note(long nanos, boolean passed, boolean over) {

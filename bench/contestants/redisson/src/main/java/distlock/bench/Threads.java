@@ -8,7 +8,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
-/** A thread is a caller: lock() and unlock(). */
+/** The loops with a thread per caller: lock() and unlock(). */
 final class Threads implements Loops {
     private final RedissonClient redisson;
     private final AtomicInteger holder = new AtomicInteger(-1);
@@ -41,7 +41,7 @@ final class Threads implements Loops {
                 }
             });
         }
-        // Threads are dear to start; that is not what is measured.
+        // Threads are expensive to start, and the start is not measured.
         long began = System.nanoTime();
         start.countDown();
         Thread.sleep((long) (seconds * 1000));
@@ -80,7 +80,7 @@ final class Threads implements Loops {
         redisson.getLock(name).unlock();
     }
 
-    /** Threads, and the first thing that went wrong in one of them. */
+    /** Threads, and the first failure in one of them. */
     private static final class Crew {
         private final List<Thread> threads = new ArrayList<>();
         private final AtomicReference<Exception> failure = new AtomicReference<>();

@@ -3,7 +3,7 @@ package distlock.bench;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** What the orchestrator asks for. Its line is flat and its values are plain, so no library reads it. */
+/** A work order of the orchestrator. Its line is flat and its values are plain, so no library is needed to parse it. */
 record Work(String url, String job, int callers, int names, double seconds, double warmup) {
     static Work read(String line) {
         return new Work(
@@ -15,13 +15,13 @@ record Work(String url, String job, int callers, int names, double seconds, doub
                 Double.parseDouble(field(line, "warmup")));
     }
 
-    /** The same on names of their own, by few: to warm up what will wait or hold later. */
+    /** Returns the same work for few callers and on names of their own: to warm up processes that will wait or hold later. */
     Work withFewCallers() {
         int few = Math.min(callers, 64);
         return new Work(url, job, few, few, seconds, warmup);
     }
 
-    /** The name of a caller's n-th cycle. */
+    /** Returns the name of a caller's n-th cycle. */
     String nameOf(int caller, long cycle) {
         if (names == 1) {
             return name(0);

@@ -5,7 +5,7 @@ import java.util.concurrent.TimeUnit;
 import org.redisson.api.RFuture;
 import org.redisson.api.RLock;
 
-/** Locks for a thread id of the caller's choice, `as`: Redisson's asynchronous calls take any number. */
+/** Locks for a thread id of the caller's choice, `as`: Redisson's asynchronous calls accept any number. */
 final class AnyThread {
     private AnyThread() {}
 
@@ -27,7 +27,7 @@ final class AnyThread {
         return true;
     }
 
-    /** Without `wait` and `lease` it asks once. */
+    /** Tries to acquire the lock. Without `wait` and `lease` it sends one request. */
     static Object tryLock(RLock lock, Command command) throws Exception {
         long wait = command.number("wait", -1);
         long lease = command.number("lease", -1);

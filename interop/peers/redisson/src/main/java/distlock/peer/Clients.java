@@ -21,8 +21,8 @@ final class Clients {
     private final Map<String, Client> clients = new ConcurrentHashMap<>();
 
     /**
-     * A client of each server, of which most lock on the first alone, and what it has to put before a name itself because
-     * its version has no NameMapper.
+     * A client of each server, of which most locks use the first alone, and the prefix that it has to put before a name
+     * itself if its version has no NameMapper.
      */
     record Client(List<RedissonClient> servers, String prefix) {
         RedissonClient redisson() {
@@ -57,9 +57,10 @@ final class Clients {
     }
 
     /**
-     * `address`, or `sentinels` and what they call the `master`, or the `nodes` of a cluster, or `addresses` of several servers and the `patience` with
-     * each in ms; `watchdog` in ms, `prefix`, `fair_wait` in ms. Says by which means the prefix is put, and whether this version can be told how long a waiter for a
-     * fair lock may be silent.
+     * Connects to the `address`, or `sentinels` and their name of the `master`, or the `nodes` of a cluster, or
+     * `addresses` of several servers and the `patience` with each in ms; `watchdog` in ms, `prefix`, `fair_wait` in ms.
+     * Returns how the prefix is added, and whether this version can configure how long a waiter for a fair lock may be
+     * silent.
      */
     private Object connect(Command command) throws ReflectiveOperationException {
         List<RedissonClient> servers = new ArrayList<>();
@@ -120,7 +121,7 @@ final class Clients {
         config.useSentinelServers()
                 .setMasterName(master)
                 .addSentinelAddress(command.texts("sentinels").toArray(String[]::new))
-                // Whoever asks a replica whether a lock is held hears what was true a moment ago.
+                // The reply of a replica to whether a lock is held may be stale.
                 .setReadMode(ReadMode.MASTER)
                 .setClientName(NAME)
                 .setMasterConnectionMinimumIdleSize(2)
@@ -170,7 +171,7 @@ final class Clients {
     }
 
     /**
-     * Sets a NameMapper that puts the prefix, where the version knows such a thing. By reflection: one source tree
+     * Sets a NameMapper that adds the prefix, where the version has one. It uses reflection: one source tree
      * is compiled against versions with and without it.
      */
     private static boolean setNameMapper(Config config, String prefix) throws ReflectiveOperationException {

@@ -3,11 +3,11 @@ package distlock.peer;
 import java.util.List;
 import java.util.Map;
 
-/** One line from the harness: what to do, on which thread, with which words. */
+/** One line from the harness: the command, its thread and its arguments. */
 record Command(Map<String, Object> fields) {
     static Command read(String line) {
         if (Json.read(line) instanceof Map<?, ?> fields) {
-            @SuppressWarnings("unchecked") // The reader makes no others.
+            @SuppressWarnings("unchecked") // The parser creates no other maps.
             Map<String, Object> named = (Map<String, Object>) fields;
             return new Command(named);
         }

@@ -10,8 +10,8 @@ import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 
 /**
- * The semaphore that only counts, Redisson's RSemaphore. A wait is milliseconds; one of -1 has no end, and one of 0 asks
- * once.
+ * The counting semaphore, Redisson's RSemaphore. A wait is milliseconds; one of -1 has no end, and one of 0 sends one
+ * request.
  */
 final class Counting {
     private final Clients clients;
@@ -39,8 +39,8 @@ final class Counting {
     }
 
     /**
-     * A turn of the hammer, a line of its log for each permit. Our own workers do the same, and keep the same book: what
-     * is perhaps out is written down before it is asked for, what is certainly out after it was granted.
+     * Plays a turn of the hammer, with a line of its log for each permit. Our own workers do the same, and keep the same
+     * record: a permit that is possibly in use is recorded before its request, one that is certainly in use after its grant.
      */
     static boolean turn(
             RedissonClient redisson,
@@ -73,7 +73,7 @@ final class Counting {
         return true;
     }
 
-    @SuppressWarnings("deprecation") // What is to take its place came after 3.13.6.
+    @SuppressWarnings("deprecation") // Its replacement came after 3.13.6.
     private static boolean take(RSemaphore semaphore, int count, long wait) throws InterruptedException {
         if (wait < 0) {
             semaphore.acquire(count);

@@ -1,6 +1,6 @@
 package distlock.peer;
 
-/** What a command does; what it returns goes back as the result. */
+/** The handler of a command; its value is the result in the reply. */
 @FunctionalInterface
 interface Deed {
     Object run(Command command) throws Exception;

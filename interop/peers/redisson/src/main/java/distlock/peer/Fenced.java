@@ -5,7 +5,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
 /**
- * The fenced lock: Redisson's RFencedLock, which is an RLock that can tell tokens. By reflection: not every version
+ * The fenced lock: Redisson's RFencedLock, which is an RLock that returns tokens. It uses reflection: not every version
  * has it.
  */
 final class Fenced {
@@ -20,7 +20,7 @@ final class Fenced {
         if (lease < 0) {
             return (Long) Newer.call(type(), lock, "lockAndGetToken", new Class<?>[0]);
         }
-        // Not lockAndGetToken(lease, unit): that forgets the lease.
+        // lockAndGetToken(lease, unit) would ignore the lease.
         lock.lock(lease, TimeUnit.MILLISECONDS);
         return token(lock);
     }
@@ -28,7 +28,7 @@ final class Fenced {
     /** The token, or null if the wait was over before. With neither a wait nor a lease it asks once. */
     static Long tryLock(RLock lock, long wait, long lease) throws Exception {
         if (wait < 0 && lease < 0) {
-            // Not tryLockAndGetToken(): that waits without end.
+            // tryLockAndGetToken() would wait without a timeout.
             return lock.tryLock() ? token(lock) : null;
         }
         Class<?>[] types = {long.class, long.class, TimeUnit.class};

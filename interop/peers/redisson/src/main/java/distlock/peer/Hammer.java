@@ -19,10 +19,10 @@ import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
 /**
- * Many threads that add one to a counter under a lock, by reading and then writing it, and note when they held it.
+ * Many threads that add one to a counter under a lock, by reading and then writing it, and log when they held it.
  *
  * <p>Each grant is a line of the log, `name who from to`, with the machine's monotonic clock: from after the lock was
- * granted until before it is given back; and, of a fenced lock, its token. Our own workers write the same.
+ * granted until before it is released; and, for a fenced lock, its token. Our own workers write the same.
  */
 final class Hammer {
     private final Clients clients;

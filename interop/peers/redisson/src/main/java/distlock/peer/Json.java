@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * JSON, as much of it as one line of a command needs. Not every version of Redisson brings a library along.
+ * A parser for the part of JSON that a line with a command needs. Not every version of Redisson brings a library along.
  *
  * <p>Objects are maps, arrays lists, whole numbers longs, other numbers doubles.
  */
@@ -18,7 +18,7 @@ final class Json {
         this.text = text;
     }
 
-    /** Reads one value, and nothing behind it. */
+    /** Parses one value, with nothing after it. */
     static Object read(String text) {
         Json json = new Json(text);
         Object value = json.value();

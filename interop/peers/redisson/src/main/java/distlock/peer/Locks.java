@@ -11,8 +11,8 @@ import org.redisson.client.codec.StringCodec;
 
 /**
  * The plain lock, Redisson's RLock, or by its `kind` the `fair`, `fenced`, `read` or `write` one, the `multi` lock of
- * several plain ones, `a+b`, or the `quorum` one on most of several servers. Times are milliseconds; a lease of -1 is kept by the watchdog.
- * The owner is the thread of the command, or that with the id `as`.
+ * several plain ones, `a+b`, or the `quorum` one on a majority of servers. Times are milliseconds; a lease of -1 is
+ * renewed by the watchdog. The owner is the thread of the command, or the thread with the id `as`.
  */
 final class Locks {
     private final Clients clients;
@@ -20,7 +20,7 @@ final class Locks {
     /** One object per thread, client and name, as a method that locks and unlocks in one place would have it. */
     private final ThreadLocal<Map<String, RLock>> mine = ThreadLocal.withInitial(HashMap::new);
 
-    /** What each of a thread's fenced locks was told when it was taken last. */
+    /** The token that the last acquire of each of a thread's fenced locks returned. */
     private final ThreadLocal<Map<RLock, Long>> tokens = ThreadLocal.withInitial(HashMap::new);
 
     Locks(Clients clients) {
@@ -28,7 +28,7 @@ final class Locks {
     }
 
     Map<String, Deed> deeds() {
-        // More of them than `Map.of` takes.
+        // There are more entries than `Map.of` accepts.
         Map<String, Deed> deeds = new HashMap<>();
         deeds.put("token", this::token);
         deeds.putAll(Map.of(
@@ -60,7 +60,7 @@ final class Locks {
         return true;
     }
 
-    /** Without `wait` and `lease` it is the `tryLock()` that asks once. */
+    /** Tries to acquire the lock. Without `wait` and `lease` it is the `tryLock()` that sends one request. */
     private Object tryLock(Command command) throws Exception {
         if (AnyThread.isMeant(command)) {
             return AnyThread.tryLock(named(command), command);
@@ -98,7 +98,7 @@ final class Locks {
         return count == null ? 0 : Long.parseLong((String) count);
     }
 
-    /** A multi lock itself cannot say. */
+    /** Reports whether the lock is held. A multi lock itself cannot report it, so all its locks are checked. */
     private Object isLocked(Command command) throws Exception {
         if (!command.text("kind", "plain").equals("multi")) {
             return named(command).isLocked();
@@ -107,7 +107,7 @@ final class Locks {
         return Arrays.stream(all).allMatch(RLock::isLocked);
     }
 
-    /** Everything Redisson can see of who holds a lock: owner by owner, how often. */
+    /** Returns everything Redisson can see of the holders of a lock: owner by owner, the hold count. */
     private Object holders(Command command) {
         return map(command).readAllMap();
     }
@@ -118,12 +118,12 @@ final class Locks {
         return client.redisson().getMap(name, StringCodec.INSTANCE);
     }
 
-    /** What stands in Redis when this thread holds a lock. */
+    /** Returns the owner id in Redis when this thread holds a lock. */
     private Object owner(Command command) {
         return clients.of(command).redisson().getId() + ":" + AnyThread.id(command);
     }
 
-    /** What this thread was told when it took a fenced lock, as long as the lock itself says the same. */
+    /** Returns the token of this thread's last acquire of a fenced lock, as long as the lock itself returns the same. */
     private Object token(Command command) throws Exception {
         Long told = tokens.get().get(named(command));
         Long now = Fenced.token(named(command));
@@ -137,7 +137,7 @@ final class Locks {
         return command.text("kind", "plain").equals("fenced");
     }
 
-    /** The lock of this kind and name. */
+    /** Returns the lock of this kind and name. */
     static RLock of(Clients.Client client, String kind, String name) throws Exception {
         RedissonClient redisson = client.redisson();
         return switch (kind) {
@@ -150,7 +150,7 @@ final class Locks {
         };
     }
 
-    /** In the order in which they are named. */
+    /** Returns the locks in the order in which they are named. */
     private static RLock[] all(RedissonClient redisson, String names) {
         return Arrays.stream(names.split("\\+")).map(redisson::getLock).toArray(RLock[]::new);
     }

@@ -15,8 +15,8 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
 /**
- * Threads that wait for one fair lock, each for a while and so many times. Who gets it holds it for a moment and writes
- * the line that the hammer writes.
+ * Threads that wait for one fair lock, each for a while and `rounds` times. A thread that acquires it holds it for a moment and
+ * writes the line that the hammer writes.
  */
 final class Mix {
     private final Clients clients;

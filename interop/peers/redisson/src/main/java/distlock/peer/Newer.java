@@ -2,7 +2,7 @@ package distlock.peer;
 
 import java.lang.reflect.InvocationTargetException;
 
-/** Calls what not every version has: one source tree is compiled against all of them. */
+/** Calls methods that not every version has: one source tree is compiled against all of them. */
 final class Newer {
     private Newer() {}
 

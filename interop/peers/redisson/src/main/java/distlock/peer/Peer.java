@@ -12,7 +12,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
 /**
- * The real Redisson, driven by lines of JSON: a command a line on stdin, an answer a line on stdout.
+ * The real Redisson, driven by lines of JSON: a command per line on stdin, a reply per line on stdout.
  *
  * <pre>
  * {"id":1,"thread":"t1","cmd":"lock","name":"x","lease":-1}
@@ -21,8 +21,8 @@ import java.util.concurrent.Executors;
  * </pre>
  *
  * Commands of one thread run one after the other on that very thread, since threads own Redisson's locks; those of
- * different threads run at the same time. `from` and `to` are the machine's monotonic clock in nanoseconds. What
- * Redisson logs goes to stderr. The end of stdin is the end of the process, without cleaning up.
+ * different threads run at the same time. `from` and `to` are the machine's monotonic clock in nanoseconds. The log
+ * of Redisson goes to stderr. The process ends with its stdin, without cleaning up.
  */
 final class Peer {
     private final PrintStream answers;
@@ -49,7 +49,7 @@ final class Peer {
 
     public static void main(String[] args) throws IOException {
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        // Nobody else may write between the answers.
+        // No other code may write between the replies.
         System.setOut(System.err);
         Peer peer = new Peer(answers);
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -62,7 +62,7 @@ final class Peer {
     private void take(String line) {
         Command command = Command.read(line);
         if (command.verb().equals("halt")) {
-            // Dies as a process does that is killed: nothing is given back, nobody is told.
+            // Dies as a killed process does: without a release, without a notification.
             Runtime.getRuntime().halt(137);
         }
         threads.computeIfAbsent(command.thread(), Peer::named).execute(() -> perform(command));

@@ -8,14 +8,14 @@ import org.redisson.config.Config;
 final class RedLocks {
     private RedLocks() {}
 
-    @SuppressWarnings("deprecation") // It is what others still use, and there is nothing else to be had on most servers.
+    @SuppressWarnings("deprecation") // Other programs still use it, and Redisson has no other lock on a majority of servers.
     static RLock of(Clients.Client client, String name) {
         RLock[] each = client.servers().stream().map(redisson -> redisson.getLock(name)).toArray(RLock[]::new);
         return new RedissonRedLock(each);
     }
 
-    /** One of several servers that hangs or is dead must not hold up the others. */
-    @SuppressWarnings("deprecation") // What has taken the interval's place is not in the older versions.
+    /** Shortens the timeouts, so that one of several servers that hangs or is dead does not delay the others. */
+    @SuppressWarnings("deprecation") // The replacement of the interval is not in the older versions.
     static void beImpatient(Config config, int patience) {
         config.useSingleServer()
                 .setTimeout(patience)

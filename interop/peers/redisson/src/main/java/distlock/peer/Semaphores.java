@@ -13,12 +13,12 @@ import org.redisson.client.RedisException;
 
 /**
  * The semaphore whose permits are leased, Redisson's RPermitExpirableSemaphore. Times are milliseconds; a lease of -1 has
- * no end, a wait of -1 neither, and one of 0 asks once.
+ * no end, a wait of -1 neither, and one of 0 sends one request.
  */
 final class Semaphores {
     private static final Class<RPermitExpirableSemaphore> TYPE = RPermitExpirableSemaphore.class;
 
-    /** Of a permit in the hammer: those of a process that is killed come back after it. */
+    /** The lease of a permit in the hammer; permits of a killed process come back after it. */
     private static final long HAMMER_LEASE = 4_000;
 
     private final Clients clients;
@@ -50,7 +50,7 @@ final class Semaphores {
         return deeds;
     }
 
-    /** The ids of so many permits; null if they could not be had. */
+    /** Returns the ids of this many permits; null if they were not available. */
     static List<String> take(RPermitExpirableSemaphore semaphore, int count, long wait, long lease) throws Exception {
         if (count == 1) {
             String id = takeOne(semaphore, wait, lease);
@@ -72,7 +72,7 @@ final class Semaphores {
         return ids == null || ids.isEmpty() ? null : ids.stream().map(String.class::cast).toList();
     }
 
-    /** A turn of the hammer, a line of its log for each permit. Our own workers do the same. */
+    /** Plays a turn of the hammer, with a line of its log for each permit. Our own workers do the same. */
     static boolean turn(
             RedissonClient redisson,
             String name,
@@ -112,7 +112,7 @@ final class Semaphores {
         return semaphore.tryAcquire(wait, lease, TimeUnit.MILLISECONDS);
     }
 
-    /** Throws if they are not out. */
+    /** Releases permits; throws if they are not in use. */
     private Object release(Command command) throws Exception {
         List<String> ids = command.texts("permits");
         RPermitExpirableSemaphore semaphore = named(command);

@@ -7,7 +7,7 @@ import org.redisson.api.RTransaction;
 import org.redisson.api.TransactionOptions;
 
 /**
- * Redisson's transactions, one for each thread: what they change is locked until they end. A bucket is locked by a plain
+ * Redisson's transactions, one for each thread: the objects they change are locked until they end. A bucket is locked by a plain
  * lock, a map that is deleted by the writer's side of a read/write lock.
  */
 final class Transactions {

@@ -130,6 +130,11 @@ struct Readme;
 #[doc = include_str!("../docs/library.md")]
 struct UsingTheLibrary;
 
+/// The examples of the tutorial are tests as well.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/tutorial.md")]
+struct Tutorial;
+
 /// Runs the examples of the page on fencing.
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../docs/fencing.md")]

@@ -10,7 +10,7 @@ use super::diary::Diary;
 use super::support::{RedisServer, eventually};
 use super::{PATIENCE, connect, well_said};
 
-/// What must not be seen anywhere.
+/// The password, which must not be seen anywhere.
 const CANARY: &str = "cAnArY-7Hq";
 
 fn assert_hidden(what: &(impl Debug + ?Sized)) {
@@ -158,7 +158,7 @@ async fn a_password_is_hidden_in_addresses_that_make_no_sense() {
     }
 }
 
-/// What looks like a sentinel may be anybody.
+/// A server that looks like a sentinel may be any server.
 #[tokio::test]
 async fn what_may_be_a_password_is_not_sent_as_a_masters_name() {
     let listening = TcpListener::bind("127.0.0.1:0").await.unwrap();

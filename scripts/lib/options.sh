@@ -1,7 +1,7 @@
 # Checks the options of a script. Sourced, not run.
 
-# What a user's shell exports must not change what is played: only the options say it. What is seen or how fast may be exported:
-# DISTLOCK_TRACE, DISTLOCK_THREADS.
+# Variables that the user's shell exports must not select what is played; only the options do. DISTLOCK_TRACE and DISTLOCK_THREADS, which
+# change the output and the speed, may be exported.
 unset DISTLOCK_SEED DISTLOCK_SEEDS DISTLOCK_FIRST_SEED DISTLOCK_SECONDS DISTLOCK_SCENARIOS DISTLOCK_FAULTS DISTLOCK_PLANTED DISTLOCK_MUTANT \
     DISTLOCK_SEQUENCES
 

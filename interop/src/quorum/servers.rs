@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome};
 use crate::support::RedisServer;
-use crate::world::{UNDONE, listening, until_within};
+use crate::world::{UNDONE, only_redisson_is_subscribed, subscribers, until_within};
 
 /// The five servers. The first three are never disturbed, so their uptime grows.
 pub(crate) struct Servers {
@@ -62,8 +62,8 @@ impl Drop for Away<'_> {
     }
 }
 
-/// Checks that no client is subscribed on any server, and that no key is left but the tombstones of our undone requests, which expire by
-/// themselves.
+/// Checks that no client but Redisson is subscribed on any server, and that no key is left but the tombstones of our undone requests, which
+/// expire by themselves.
 pub(crate) async fn nothing_is_left(servers: &[RedisServer], within: Duration) -> Outcome {
     let keys = || -> Vec<String> {
         let all = servers.iter().flat_map(|server| {
@@ -73,13 +73,16 @@ pub(crate) async fn nothing_is_left(servers: &[RedisServer], within: Duration) -
         });
         all.collect()
     };
-    let channels = || servers.iter().flat_map(RedisServer::pubsub_channels);
-    let clean = || keys().is_empty() && channels().next().is_none();
+    let unsubscribed = |server: &RedisServer| {
+        server.pubsub_channels().is_empty() || only_redisson_is_subscribed(server)
+    };
+    let clean = || keys().is_empty() && servers.iter().all(unsubscribed);
     let gone = until_within(within, "nothing is left", clean).await;
     gone.map_err(|_| {
-        let (keys, channels) = (keys(), channels().collect::<Vec<_>>());
-        let clients: Vec<String> = servers.iter().flat_map(listening).collect();
-        let what = format!("left: keys {keys:?}, channels {channels:?}, listening {clients:?}");
+        let channels = servers.iter().flat_map(RedisServer::pubsub_channels);
+        let (keys, channels) = (keys(), channels.collect::<Vec<_>>());
+        let clients: Vec<String> = servers.iter().flat_map(subscribers).collect();
+        let what = format!("left: keys {keys:?}, channels {channels:?}, subscribed {clients:?}");
         Failure::new(what)
     })
 }

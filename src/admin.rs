@@ -224,7 +224,7 @@ impl Admin {
     pub async fn release(&self, name: &str, owner: &str) -> Result<bool, Error> {
         check_name(name)?;
         let owner: OwnerId = owner.parse().map_err(|_| {
-            let reason = "not an owner, such as 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
+            let reason = "must be an owner id, such as 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
             Error::invalid_option("owner", reason).about(name)
         })?;
         let released = lookup::release(&self.core, name, owner).await;

@@ -32,7 +32,7 @@ mod tls;
 /// # drop(client); Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a builder does nothing until it connects"]
+#[must_use = "a builder does nothing until `connect` is called"]
 pub struct ClientBuilder {
     url: String,
     tls: connect::BuilderTls,
@@ -326,7 +326,7 @@ impl ClientBuilder {
         check_lease(self.redisson_watchdog_timeout).map_err(|_| {
             Error::invalid_option(
                 "redisson_watchdog_timeout",
-                "no lease can be as long or as short as this",
+                "must be between the shortest and the longest supported lease",
             )
         })?;
         let durability = self.durability.check(self.command_timeout)?;

@@ -301,7 +301,7 @@ impl Client {
         }
         Err(Error::Timeout {
             name: "all locks".into(),
-            detail: "not everything could be given back; leases will end the rest".into(),
+            detail: "not all locks were released; the others end with their leases".into(),
         })
     }
 }

@@ -72,8 +72,7 @@ impl StoreConfig<'_> {
         let (url, hosts) = match parse_url(self.url) {
             Ok(parsed) => parsed,
             Err(url::ParseError::RelativeUrlWithoutBase) => {
-                let try_these =
-                    "no scheme; try redis://127.0.0.1:6379/, sqlite:locks.db or memory:";
+                let try_these = "the url has no scheme; try redis://127.0.0.1:6379/, sqlite:locks.db or memory:";
                 return Err(self.invalid(try_these));
             }
             Err(error) => {
@@ -88,8 +87,7 @@ impl StoreConfig<'_> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(Error::Unavailable {
                 name: masked(self.url).into(),
-                detail: "no tokio runtime is running here; `distlock::blocking` brings its own"
-                    .into(),
+                detail: "no tokio runtime is running here; `distlock::blocking` has its own".into(),
             });
         };
         if !url.scheme().starts_with("redis") {
@@ -166,7 +164,7 @@ impl StoreConfig<'_> {
             (Durability::Server, Some(_)) => "failover_delay",
             (Durability::Replicas { .. }, _) => "durability",
         };
-        let reason = format!("`{scheme}:` is no server that another could take the place of");
+        let reason = format!("not supported for `{scheme}:`, which has no failover");
         Err(Error::invalid_option(option, reason))
     }
 

@@ -269,7 +269,7 @@ impl CountingSemaphore {
         let CounterUpdate { before, after } = self.update(CounterOp::Add(permits)).await?;
         if before == after {
             let reason = format!(
-                "no more than {MAX_COUNTER}, and there are {}",
+                "the count is limited to {MAX_COUNTER} in both directions; it is {}",
                 before.unwrap_or(0)
             );
             return Err(Error::invalid_option("permits", reason).about(self.name()));

@@ -50,7 +50,7 @@ pub enum Error {
         feature: &'static str,
     },
     /// The name is not allowed for a lock.
-    #[error("{}not a lock's name: {reason}", NamePrefix(Some(.name)))]
+    #[error("{}invalid lock name: {reason}", NamePrefix(Some(.name)))]
     InvalidName {
         /// The name, truncated and escaped for display.
         name: Arc<str>,
@@ -87,7 +87,7 @@ pub enum Error {
     },
     /// Fewer replicas than [`Durability`](crate::Durability) demands have acknowledged the grant in time. The grant is
     /// undone in the background.
-    #[error("`{}`: {detail}; a failover could lose it, and so it does not count", TruncatedName(.name))]
+    #[error("`{}`: {detail}; the grant does not count, because a failover could lose it", TruncatedName(.name))]
     NotReplicated {
         /// The lock's name.
         name: Arc<str>,
@@ -95,7 +95,7 @@ pub enum Error {
         detail: String,
     },
     /// The store has no memory left for another lock.
-    #[error("`{}`: the store has no room ({detail}); raise its limit or free some", TruncatedName(.name))]
+    #[error("`{}`: the store has no space left ({detail}); raise its limit or free some space", TruncatedName(.name))]
     OutOfMemory {
         /// The lock's name.
         name: Arc<str>,
@@ -103,7 +103,7 @@ pub enum Error {
         detail: String,
     },
     /// The store's user lacks a permission.
-    #[error("`{}`: the store refuses: {detail}", TruncatedName(.name))]
+    #[error("`{}`: the store refuses the request: {detail}", TruncatedName(.name))]
     PermissionDenied {
         /// The lock's name, or the store's url.
         name: Arc<str>,
@@ -111,13 +111,13 @@ pub enum Error {
         detail: String,
     },
     /// The owner requests the write lock while it and others hold the read lock: it would wait for itself.
-    #[error("`{}` is read by this owner and by others; give that back before you ask to write, or use `try_upgrade`", TruncatedName(.name))]
+    #[error("`{}` is held for reading by this owner and by others; release the read lock first, or use `try_upgrade`", TruncatedName(.name))]
     WouldDeadlock {
         /// The lock's name.
         name: Arc<str>,
     },
     /// The guard has released the lock.
-    #[error("`{}` was given back", TruncatedName(.name))]
+    #[error("`{}` was released", TruncatedName(.name))]
     Released {
         /// The lock's name.
         name: Arc<str>,
@@ -138,7 +138,7 @@ pub enum Error {
     },
     /// The time passed before the store said whether the lock is free. The request is undone in the background; but a
     /// change of a [latch](crate::Latch) or of a [counting semaphore](crate::CountingSemaphore) may have been made.
-    #[error("`{}`: no answer from the store in time ({detail})", TruncatedName(.name))]
+    #[error("`{}`: no reply from the store in time ({detail})", TruncatedName(.name))]
     Timeout {
         /// The lock's name.
         name: Arc<str>,
@@ -295,7 +295,7 @@ impl Error {
 
     /// Returns the error for extending a lease that is renewed anyway: the caller has probably confused the two kinds.
     pub(crate) fn kept_alive(lock: &str) -> Self {
-        let reason = "this lease is kept alive by itself; use Lease::Fixed";
+        let reason = "the lease is renewed automatically; use Lease::Fixed to extend it yourself";
         Self::invalid_option("extend", reason).about(lock)
     }
 
@@ -335,23 +335,28 @@ impl Error {
             DriverError::TimedOut(Some(said)) => Self::from_failure(&name, said),
             DriverError::TimedOut(None) => Self::Timeout {
                 name,
-                detail: "the wait is over and the store has not answered".into(),
+                detail: "the wait ended before the store replied".into(),
             },
             DriverError::LeaseTooLong(longest) => Self::InvalidOption {
                 name: Some(name),
                 option: "lease",
                 reason: format!(
-                    "longer than the client's failover_delay ({longest:?}), after which others may have the lock"
+                    "must not be longer than the client's failover_delay ({longest:?}), after which another client \
+                     may acquire the lock"
                 ),
             },
             DriverError::TooManyReads => Self::InvalidOption {
                 name: Some(name),
                 option: "with_owner",
-                reason: format!("an owner may hold the read lock {MAX_READ_HOLDS} times at once"),
+                reason: format!(
+                    "one owner can hold the read lock at most {MAX_READ_HOLDS} times at once"
+                ),
             },
             DriverError::RecentlyRestarted(wait, server) => Self::Unavailable {
                 name,
-                detail: format!("{server}: has not been up for {wait:?} yet, and so has no vote"),
+                detail: format!(
+                    "{server}: the server has been up for less than {wait:?}, and has no vote until then"
+                ),
             },
         }
     }
@@ -458,10 +463,10 @@ impl std::fmt::Display for LostReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Closed => "the client was closed",
-            Self::Expired => "its lease ran out",
-            Self::MaxHold => "it was held for as long as it may be",
-            Self::Removed => "the store no longer knows of it (deleted, overwritten, forced open, returned by id, or the store lost its data)",
-            Self::TakenOver => "it belongs to somebody else now",
+            Self::Expired => "its lease expired",
+            Self::MaxHold => "its maximum hold time has passed",
+            Self::Removed => "the store has no record of it any more (deleted, overwritten, force-released, released by id, or the store lost its data)",
+            Self::TakenOver => "another owner holds it now",
         })
     }
 }

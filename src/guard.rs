@@ -31,7 +31,7 @@ use crate::run_error::RunError;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "the lock is given back as soon as its guard is dropped"]
+#[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard<K = Plain> {
     hold_ref: HoldRef,
     held: Held<K>,
@@ -175,9 +175,10 @@ impl<K> Guard<K> {
             .inspect(|()| {
                 emit_in_call!(
                     held.hold.core.events,
-                    DEBUG,
-                    { name: debug(held.hold.subject.name.clone()), owner: held.owner() },
-                    "given back"
+                    "distlock::release",
+DEBUG,
+                    { lock: debug(held.hold.subject.name.clone()), owner: held.owner() },
+                    "released"
                 );
             })
             .map_err(|error| Error::of(&held.hold.subject.name, error))

@@ -64,7 +64,8 @@ impl Latch {
     pub async fn try_set(&self, count: u64) -> Result<bool, Error> {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         if !(1..=MAX_COUNTER).contains(&count) {
-            let wrong = Error::invalid_option("count", format!("one to {MAX_COUNTER}"));
+            let wrong =
+                Error::invalid_option("count", format!("must be between 1 and {MAX_COUNTER}"));
             return Err(wrong.about(self.name()));
         }
         let CounterUpdate { before, .. } = self.update(CounterOp::SetOnce(count)).await?;

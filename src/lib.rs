@@ -43,7 +43,7 @@
     not(all(feature = "redis", feature = "sqlite", target_os = "linux")),
     allow(
         dead_code,
-        reason = "what a store behind a network needs has no use without one"
+        reason = "items for networked stores are unused without such a store"
     )
 )]
 
@@ -145,7 +145,37 @@ struct Fencing;
 #[doc = include_str!("../docs/redisson.md")]
 struct Redisson;
 
+/// Runs the examples of the page on what distlock and Redisson store and send.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/redisson-wire.md")]
+struct RedissonWire;
+
 /// Runs the examples of the page on sharing a lock with other libraries.
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../docs/simple-lock.md")]
 struct SimpleLock;
+
+/// Runs the example of the page that helps to choose a kind of lock.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/which-lock.md")]
+struct WhichLock;
+
+/// Runs the example of the page that helps to choose a store.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/which-store.md")]
+struct WhichStore;
+
+/// Runs the examples of the page on events.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/observability.md")]
+struct Observability;
+
+/// Runs the examples of the tutorial in Chinese.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/zh/tutorial.md")]
+struct ChineseTutorial;
+
+/// Runs the examples of the README in Chinese.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../README.zh-CN.md")]
+struct ChineseReadme;

@@ -391,13 +391,13 @@ impl<K> Lock<K> {
         }
         check_permits(self.permits.count)?;
         if self.subject.kind.has_permits() && self.owner.is_some() {
-            let reason = "permits are nobody's to take again; leave `with_owner` out";
+            let reason = "permits are not reentrant; omit `with_owner`";
             return Err(Error::invalid_option("owner", reason));
         }
         if let Some(owner) = &self.owner
             && owner.client() != self.core.id()
         {
-            let reason = "it was made by another client";
+            let reason = "the owner was created by another client";
             return Err(Error::invalid_option("owner", reason));
         }
         let terms = LeaseTerms {

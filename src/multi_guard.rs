@@ -32,7 +32,7 @@ use crate::run_error::RunError;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "the locks are given back as soon as their guard is dropped"]
+#[must_use = "the locks are released as soon as their guard is dropped"]
 pub struct MultiGuard {
     hold_refs: Vec<HoldRef>,
     held: MultiHeld,
@@ -282,7 +282,7 @@ impl MultiHeld {
     /// ```
     pub fn valid_until(&self) -> Instant {
         let ends = self.0.iter().map(Held::valid_until);
-        ends.min().expect("there is at least one lock")
+        ends.min().expect("a multi-lock has at least one member")
     }
 
     /// Returns how long all of them can still be relied on if no further renewal succeeds; zero once one is lost, or

@@ -280,7 +280,10 @@ impl MultiLock {
 
     fn targets(&self) -> Result<Vec<LockTarget>, Error> {
         let Some(Member(first)) = self.members.first() else {
-            return Err(Error::invalid_option("members", "no lock would be held"));
+            return Err(Error::invalid_option(
+                "members",
+                "there must be at least one member",
+            ));
         };
         let lease = self.lease.unwrap_or(first.lease);
         let targets = self.members.iter().map(|Member(lock)| lock.target(lease));

@@ -101,11 +101,11 @@ impl Durability {
             return Ok(self);
         };
         let reason = if acks == 0 {
-            "no replica is asked for; that is Durability::Server"
+            "`acks` must be at least 1; use Durability::Server to wait for no replica"
         } else if timeout < Duration::from_millis(1) {
-            "replicas need some time: a millisecond, at least"
+            "its timeout must be at least one millisecond"
         } else if timeout >= command_timeout {
-            "its timeout must be shorter than command_timeout, after which no answer is waited for"
+            "its timeout must be shorter than command_timeout"
         } else {
             return Ok(self);
         };
@@ -198,9 +198,9 @@ impl Wait {
 /// Rejects a lease outside the supported range.
 pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     let reason = if lease < SHORTEST_LEASE {
-        format!("{lease:?} is shorter than {SHORTEST_LEASE:?}, the shortest that can be kept")
+        format!("{lease:?} is shorter than {SHORTEST_LEASE:?}, the shortest supported lease")
     } else if lease > LONGEST_LEASE {
-        format!("{lease:?} is longer than 100 years")
+        format!("{lease:?} is longer than 100 years, the longest supported lease")
     } else {
         return Ok(());
     };
@@ -212,7 +212,7 @@ pub(crate) fn check_delay(delay: Duration, lease: Duration) -> Result<(), Error>
     check_lease(delay).map_err(|_| {
         Error::invalid_option(
             "failover_delay",
-            "no lease can be as long or as short as this",
+            "must be between the shortest and the longest supported lease",
         )
     })?;
     if lease > delay {
@@ -227,7 +227,7 @@ pub(crate) fn check_permits(count: u32) -> Result<(), Error> {
     if (1..=MAX_PERMITS).contains(&count) {
         return Ok(());
     }
-    let reason = format!("a guard has one to {MAX_PERMITS} permits");
+    let reason = format!("a guard can have 1 to {MAX_PERMITS} permits");
     Err(Error::invalid_option("permits", reason))
 }
 

@@ -25,7 +25,7 @@ use crate::run_error::RunError;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "the lock is given back as soon as its guard is dropped"]
+#[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct QuorumGuard {
     held: QuorumHeld,
 }
@@ -136,7 +136,7 @@ impl QuorumGuard {
         match quorum_hold.longest_lease() {
             Some(longest) if lease > longest => {
                 let reason = format!(
-                    "after its restart a server is waited for only {longest:?}; tell everybody of {lease:?} by `with_longest_lease`"
+                    "a restarted server is excluded for only {longest:?}; set `with_longest_lease` to {lease:?} in all clients"
                 );
                 Err(Error::invalid_option("extend", reason).about(quorum_hold.name()))
             }

@@ -265,7 +265,10 @@ impl QuorumLock {
 
     fn targets(&self) -> Result<(Vec<LockTarget>, QuorumConfig), Error> {
         let Some(Member(first)) = self.members.first() else {
-            return Err(Error::invalid_option("members", "no lock would be held"));
+            return Err(Error::invalid_option(
+                "members",
+                "there must be at least one member",
+            ));
         };
         let lease = self.lease.unwrap_or(first.lease);
         let targets = self.members.iter().map(|Member(lock)| lock.target(lease));
@@ -274,9 +277,9 @@ impl QuorumLock {
         for target in &targets {
             let subject = &target.params.subject;
             let reason = if subject != first {
-                "all have to be of one name and kind: they are one lock"
+                "all members must have the same name and kind, because they are one lock"
             } else if !subject.kind.supports_quorum() {
-                "only plain and simple locks can be had on most of several servers"
+                "only plain and simple locks support a quorum"
             } else {
                 continue;
             };
@@ -286,7 +289,8 @@ impl QuorumLock {
             let server = target.server();
             let mut before = targets[..index].iter();
             if before.any(|other| other.server() == server) {
-                let reason = format!("two are on one server, which would vote twice: {server}");
+                let reason =
+                    format!("two members are on the same server, which would vote twice: {server}");
                 let twice = Error::invalid_option("members", reason);
                 return Err(twice.about(&target.params.subject.name));
             }

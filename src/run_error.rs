@@ -99,7 +99,7 @@ impl<T> fmt::Display for RunError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)?;
         match self.output {
-            Some(_) => f.write_str("; its work ran to the end all the same"),
+            Some(_) => f.write_str("; the work nevertheless ran to its end"),
             None => Ok(()),
         }
     }

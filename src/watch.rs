@@ -34,7 +34,7 @@ pub use crate::protocol::change::{Change, Event};
 /// assert_eq!(watch.next().await?.change, Change::Released);
 /// # Ok(()) }
 /// ```
-#[must_use = "a watch sees nothing until it is asked for the next event"]
+#[must_use = "a watch reports nothing until `next` is called"]
 pub struct Watch {
     watching: LockWatch,
 }

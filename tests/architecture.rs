@@ -4,6 +4,8 @@
 //! The checks are in `architecture/checks.rs`. The invented sources in `architecture/made_up.rs` show that each check can fail.
 
 // Included by path: a module file directly under `tests/` would be a test target of its own.
+#[path = "architecture/book.rs"]
+mod book;
 #[path = "architecture/checks.rs"]
 mod checks;
 #[path = "architecture/code.rs"]

@@ -29,7 +29,8 @@ struct AcquireOutput<'a> {
 
 pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
     if Out::is_closed() {
-        let message = "the output is closed: nobody would learn the owner";
+        let message =
+            "the output is closed, so that the owner cannot be printed; no lock was acquired";
         return Err(Failure::new(exit::OUTPUT, message));
     }
     let mut signals = Signals::listen()?;
@@ -69,8 +70,8 @@ async fn take_and_print(
         // Elsewhere a closed output is a success; here the owner was not delivered.
         let unread = failure
             .message
-            .unwrap_or_else(|| "nobody reads the owner".to_owned());
-        Failure::new(exit::OUTPUT, format!("{unread}; the lock is given back"))
+            .unwrap_or_else(|| "the output was closed before the owner was printed".to_owned());
+        Failure::new(exit::OUTPUT, format!("{unread}; the lock is released"))
     })?;
     taken.forget();
     Ok(0)

@@ -17,13 +17,13 @@ use crate::permits;
 ///
 /// Without a server the locks are in a file of the user's own. With `--url redis://host/` they are shared with all
 /// clients of that server, including Java programs that use Redisson; with `--simple`, with programs that use redis-py,
-/// redsync or redlock.
+/// redsync or node-redlock.
 #[derive(Debug, Parser)]
 #[command(name = "distlock", version, term_width = 80, max_term_width = 80)]
 #[command(subcommand_required = true, arg_required_else_help = false)]
 #[command(after_help = "\
-Exit codes of its own: 64 bad usage, 69 store unreachable, 75 somebody else
-holds the lock, 76 lock lost. `run` passes on its command's code otherwise.")]
+Exit codes: 64 bad usage, 69 store unreachable, 75 lock held by another owner,
+76 lock lost. Otherwise `run` passes on the exit code of its command.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -95,12 +95,12 @@ pub(crate) struct Named {
 #[command(override_usage = "distlock run [OPTIONS] NAME... -- COMMAND...")]
 #[command(after_help = "\
 Exit codes:
-  64   the command line makes no sense
-  69   the store cannot be reached, or refuses
-  75   somebody else holds the lock (see --busy-code)
+  64   the command line is invalid
+  69   the store is unreachable, or refuses the request
+  75   another owner holds the lock (see --busy-code)
   76   the lock was lost before the command had ended
   126  the command cannot be executed
-  127  there is no such command
+  127  the command was not found
 
 Durations: 500ms, 30s, 5m, 1.5h, 1d, 1h30m.
 
@@ -116,7 +116,8 @@ pub(crate) struct Run {
     /// How long to wait for the lock; 0: do not wait [default: forever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// Redis only: time until the lock is released after a crash of this process [default: 30s]
+    /// Redis: time until the lock is free after a crash of this process [default: 30s]. With --fixed, on any store: time
+    /// until the lock is lost
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) lease: Option<Duration>,
     /// Do not renew the lease: the lock is lost when the lease expires
@@ -125,7 +126,7 @@ pub(crate) struct Run {
     /// Hold the lock for at least this long, even if the command ends earlier
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) at_least: Option<Duration>,
-    /// Release the lock, and end the command, after this long
+    /// The lock is lost after this long, and the command is ended (exit code 76)
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) max_hold: Option<Duration>,
     #[command(flatten)]
@@ -201,8 +202,9 @@ pub(crate) struct Acquire {
 
 /// Release a lock, also by force.
 ///
-/// With `--owner`, releases the hold of that owner and nothing else. Without it, asks first, and then releases the lock
-/// whoever holds it. Exits with 1 if there was no hold to release.
+/// With `--owner`, releases the hold of that owner and nothing else. With `--force`, releases all holds without a
+/// question. With neither, shows the holder and asks on a terminal before it releases that hold. Exits with 1 if there
+/// was no hold to release, or if the answer is no.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Release {
     #[command(flatten)]
@@ -210,7 +212,7 @@ pub(crate) struct Release {
     /// Release the lock only if this owner holds it, as printed by `acquire` and `show`
     #[arg(long, value_name = "OWNER", conflicts_with = "force")]
     pub(crate) owner: Option<String>,
-    /// Do not ask for confirmation
+    /// Release all holds, and do not ask for confirmation
     #[arg(long)]
     pub(crate) force: bool,
     /// The lock's name; on a server the key itself, so prefix it (job:nightly)
@@ -220,7 +222,7 @@ pub(crate) struct Release {
 
 /// Check whether the store is fit for locks.
 ///
-/// Prints findings, each with what to do about it. Exits with 1 if a finding is a failure.
+/// Prints findings, and the remedy for each that is not `ok`. Exits with 1 if a finding is a `fail`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Doctor {
     #[command(flatten)]
@@ -264,7 +266,7 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, Fa
                 ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument
             );
             if forgotten && run && !message.contains("similar") {
-                message += "; the command comes behind `--`: distlock run NAME -- COMMAND";
+                message += "; the command follows `--`: distlock run NAME -- COMMAND";
             }
             Err(Failure::new(exit::USAGE, message))
         }

@@ -174,7 +174,9 @@ impl Child {
     fn was_stopped(&self, signal: i32) {
         let by_terminal = [Signal::TTIN, Signal::TTOU].map(Signal::as_raw);
         if self.own_group && by_terminal.contains(&signal) {
-            say("the command was stopped: it wants the terminal, and is not in its foreground");
+            say(
+                "the command was stopped: it needs the terminal and is not in its foreground; it still holds the lock",
+            );
         }
     }
 
@@ -360,7 +362,7 @@ pub(crate) fn exec_from_step(mut words: impl Iterator<Item = OsString>) -> Resul
     if words.is_empty() {
         return Err(Failure::new(
             exit::USAGE,
-            "this step is for `distlock run` alone",
+            "`__child` is an internal step of `distlock run`",
         ));
     }
     die_with(parent);
@@ -408,7 +410,7 @@ fn cannot_run(words: &[OsString], error: &io::Error) -> Failure {
     let name = words.first().map(|word| shown(&word.to_string_lossy()));
     let name = name.unwrap_or_default();
     if error.kind() == io::ErrorKind::NotFound {
-        let message = format!("cannot run `{name}`: no such command; is it on the PATH?");
+        let message = format!("cannot run `{name}`: no such command; check the name and the PATH");
         return Failure::new(exit::NOT_FOUND, message);
     }
     Failure::new(

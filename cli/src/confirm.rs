@@ -9,13 +9,13 @@ use crate::out::{harmless, say};
 /// current state, `question` the change.
 pub(crate) fn confirm(state: &str, question: &str) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
-        let message = format!("{state}; not a terminal: use `--force` to {question}");
+        let message = format!("{state}; the input is not a terminal: use `--force` to {question}");
         return Err(Failure::new(exit::USAGE, message));
     }
     if agrees(&format!("{state}; {question}?")) {
         return Ok(());
     }
-    say("left as it is");
+    say("nothing was changed");
     Err(Failure::silent(exit::NO))
 }
 

@@ -31,9 +31,11 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
                 // The message says why the url is invalid; there is no further advice.
                 exit::USAGE => None,
                 _ if store::sees_processes(&args.store) => {
-                    Some("see that its folder is there, and that you may write both")
+                    Some("check that the folder of the file exists, and that you may write to both")
                 }
-                _ => Some("see that the server runs there and lets you in"),
+                _ => Some(
+                    "check that the server runs at this address and accepts your user and password",
+                ),
             };
             print(
                 &mut out,
@@ -46,7 +48,7 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
             return Ok(failure.code);
         }
     };
-    let found = format!("made in {}", short(begun.elapsed()));
+    let found = format!("established in {}", short(begun.elapsed()));
     print(
         &mut out,
         args.json,
@@ -69,7 +71,7 @@ pub(crate) async fn doctor(args: Doctor) -> Result<u8, Failure> {
         print(&mut out, args.json, subject, verdict, found, advice)?;
     }
     if !args.probe {
-        let found = "not tried: --probe acquires a lock and releases it";
+        let found = "not tested: --probe acquires and releases a lock";
         print(&mut out, args.json, "locking", None, found, None)?;
     }
     let failed = findings

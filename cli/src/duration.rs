@@ -31,20 +31,22 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             return Err(FORM.to_owned());
         }
         if unit.is_empty() {
-            return Err(format!("{number} of what? {FORM}"));
+            return Err(format!("`{number}` has no unit; {FORM}"));
         }
         let Some((worth, _)) = UNITS.iter().find(|(_, names)| names.contains(&unit)) else {
-            return Err(format!("`{unit}` is no unit of time; {FORM}"));
+            return Err(format!("`{unit}` is not a unit of time; {FORM}"));
         };
         // A repeated unit, or a smaller one first, is a typing error.
         if *worth >= smallest {
-            return Err(format!("`{unit}` does not belong there; {FORM}"));
+            return Err(format!(
+                "`{unit}` is repeated, or follows a smaller unit; {FORM}"
+            ));
         }
         smallest = *worth;
-        let part =
-            part(number, *worth).ok_or_else(|| format!("`{number}` is no number; {FORM}"))?;
+        let part = part(number, *worth)
+            .ok_or_else(|| format!("`{number}` is not a valid number; {FORM}"))?;
         let sum = all.checked_add(part).filter(|sum| *sum <= LONGEST);
-        all = sum.ok_or("that is longer than anyone can wait")?;
+        all = sum.ok_or("the limit is 36500d (100 years)")?;
         rest = behind.trim_start();
     }
     Ok(all)

@@ -114,7 +114,7 @@ impl From<Error> for Failure {
             }
             error if error.is_lost() => Self::new(LOST, message),
             Error::Unavailable { .. } => {
-                let message = format!("{message}; `--url` or DISTLOCK_URL say which store to use");
+                let message = format!("{message}; `--url` or DISTLOCK_URL selects the store");
                 Self::new(UNAVAILABLE, message)
             }
             Error::WrongKind { name, detail } => Self {

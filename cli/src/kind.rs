@@ -28,7 +28,7 @@ pub(crate) struct Flags {
     /// Use a fenced lock: a plain lock with an increasing token per grant
     #[arg(long)]
     fenced: bool,
-    /// Use the lock of redis-py, redsync and redlock instead of Redisson's
+    /// Use the lock of redis-py, redsync and node-redlock instead of Redisson's
     #[arg(long)]
     simple: bool,
     /// Up to N holders at once; fails if the semaphore has another number of permits

@@ -71,7 +71,7 @@ struct Wait {
     /// How long to wait; 0: do not wait [default: forever]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     wait: Option<Duration>,
-    /// Exit code if the count is not zero then, other than 0
+    /// Exit code if the count is not zero at the end of the wait, other than 0
     #[arg(long, value_name = "CODE", default_value_t = exit::BUSY,
           value_parser = clap::value_parser!(u8).range(1..))]
     busy_code: u8,
@@ -103,7 +103,9 @@ pub(crate) async fn latch(args: Latch) -> Result<u8, Failure> {
 fn state(args: &Named, left: u64) -> String {
     let name = shown(&args.name);
     match left {
-        _ if store::sees_processes(&args.store) => format!("`{name}` is a latch with {left} left"),
+        _ if store::sees_processes(&args.store) => {
+            format!("`{name}` is a latch with a count of {left}")
+        }
         left => format!("`{name}` is the number {left}: a latch, or another program's counter"),
     }
 }
@@ -141,7 +143,8 @@ async fn set(client: &Client, args: &Set) -> Result<u8, Failure> {
     if latch.try_set(args.count).await? {
         return Ok(0);
     }
-    let message = format!("`{name}` was set by another client meanwhile");
+    let message =
+        format!("`{name}` was set by another client meanwhile; its count was not changed");
     Err(Failure::new(exit::NO, message))
 }
 
@@ -160,7 +163,7 @@ async fn show(client: &Client, name: &str) -> Result<u8, Failure> {
 async fn delete(client: &Client, args: &Delete) -> Result<u8, Failure> {
     let latch = client.latch(&*args.named.name);
     let name = shown(latch.name());
-    let none = || Failure::new(exit::NO, format!("nobody has set `{name}`"));
+    let none = || Failure::new(exit::NO, format!("no latch `{name}` is set"));
     if !args.force {
         let left = latch.count().await?;
         if left == 0 && store::sees_processes(&args.named.store) {
@@ -169,7 +172,7 @@ async fn delete(client: &Client, args: &Delete) -> Result<u8, Failure> {
         // A latch reports a negative number as 0; a counting semaphore, whose key is the same, reports it as it is.
         if left == 0 && client.counting_semaphore(latch.name()).available().await? == 0 {
             let message = format!(
-                "nobody has set `{name}`, or it is the number 0: another program's counter"
+                "no latch `{name}` is set, or it is the number 0: another program's counter"
             );
             return Err(Failure::new(exit::NO, message));
         }
@@ -201,6 +204,6 @@ async fn wait(client: &Client, args: &Wait) -> Result<u8, Failure> {
         Duration::ZERO => String::new(),
         patience => format!(" (waited {})", short(patience)),
     };
-    let message = format!("`{name}` has {left} left{waited}");
+    let message = format!("`{name}` is not open: its count is {left}{waited}");
     Err(Failure::new(args.busy_code, message))
 }

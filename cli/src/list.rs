@@ -84,7 +84,7 @@ pub(crate) async fn show(args: Show) -> Result<u8, Failure> {
         if args.json {
             out.json(&LockOutput::free(&args.name))?;
         } else {
-            say(format!("nobody holds `{}`", shown(&args.name)));
+            say(format!("`{}` is not held", shown(&args.name)));
         }
         return Ok(exit::NO);
     };
@@ -214,7 +214,7 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
     ];
     lines.extend(lock.token.map(|token| ("token", token.to_string())));
     lines.extend(lock.permits.map(|permits| {
-        let text = format!("{} out, {} to be had", permits.out, permits.available);
+        let text = format!("{} in use, {} available", permits.out, permits.available);
         ("permits", text)
     }));
     for holder in &lock.holders {
@@ -223,7 +223,7 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
         // has started.
         let left_behind = sees_processes && holder.ttl.is_none() && who.has_gone();
         let gone = if left_behind {
-            " (gone; what it started holds on)"
+            " (ended; a process that it started still holds the lock)"
         } else {
             ""
         };
@@ -250,7 +250,7 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
         let count = lock.waiting.len();
         let first = shown(first);
         let text = match lock.kind {
-            LockKind::Fair => format!("{count} in line, {first} first"),
+            LockKind::Fair => format!("{count} in the queue, {first} first"),
             LockKind::Semaphore => format!("{count} for several permits, {first} first"),
             _ => format!("{count} to write, {first} among them"),
         };
@@ -263,7 +263,11 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
 /// its end.
 pub(crate) fn endless(lock: &LockInfo) -> &'static str {
     let labelled = lock.holders.iter().any(|holder| holder.label.is_some());
-    if labelled { "while it runs" } else { "no end" }
+    if labelled {
+        "while it runs"
+    } else {
+        "no expiry"
+    }
 }
 
 #[cfg(test)]

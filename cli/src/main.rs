@@ -4,10 +4,7 @@
 //! [`kind`], [`take`], [`taken`], [`waiting`], [`nested`]), the command under it ([`child`], [`tree`], [`term`],
 //! [`signals`]) and the rules between the two ([`run`]). All output goes through [`out`], questions through
 //! [`confirm`]; the exit codes and failures are in [`exit`].
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a program keeps its own time, and what it waits for is people"
-)]
+#![expect(clippy::disallowed_methods, reason = "the command runs in real time")]
 
 mod acquire;
 mod args;
@@ -99,7 +96,7 @@ fn cannot_begin(error: &io::Error) -> Failure {
         Some(Errno::MFILE) => "; raise the limit (`ulimit -n`)",
         _ => "",
     };
-    Failure::new(exit::SYSTEM, format!("cannot begin: {error}{way_out}"))
+    Failure::new(exit::SYSTEM, format!("cannot start: {error}{way_out}"))
 }
 
 fn finish(done: Result<u8, Failure>) -> ExitCode {

@@ -94,7 +94,7 @@ async fn show(client: &Client, name: &str) -> Result<u8, Failure> {
     if (available, out) == (0, 0) {
         return Err(none(name));
     }
-    Out::new().line(format!("{out} out, {available} to be had"))?;
+    Out::new().line(format!("{out} in use, {available} available"))?;
     Ok(0)
 }
 
@@ -128,13 +128,13 @@ fn state(args: &Named, count: PermitCount) -> String {
         0 if !store::sees_processes(&args.store) => {
             format!("`{name}` is the number {total}: a semaphore, or another program's counter")
         }
-        in_use => format!("permits of `{name}`: {total}, in use: {in_use}"),
+        in_use => format!("permits of `{name}`: {total} in total, {in_use} in use"),
     }
 }
 
 fn none(name: &str) -> Failure {
     let message = format!(
-        "nobody has said how many permits `{}` has, or the number is 0",
+        "no number of permits is set for `{}`, or the number is 0",
         shown(name)
     );
     Failure::new(exit::NO, message)

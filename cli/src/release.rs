@@ -28,7 +28,7 @@ async fn by_owner(client: &Client, name: &str, owner: &str) -> Result<u8, Failur
     if client.admin().release(name, owner).await? {
         return Ok(0);
     }
-    let message = format!("that owner does not hold `{}` (any more)", shown(name));
+    let message = format!("`{}` is not held by this owner (any more)", shown(name));
     Err(Failure::new(exit::NO, message))
 }
 
@@ -54,7 +54,7 @@ async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
     };
     if !asks {
         let message = format!(
-            "`{}` is held by {}; not a terminal: use `--force`, or `--owner {}`",
+            "`{}` is held by {}; the input is not a terminal: use `--force`, or `--owner {}`",
             shown(name),
             HolderInfo::of(holder),
             shown(&holder.owner)
@@ -62,31 +62,34 @@ async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
         return Err(Failure::new(exit::USAGE, message));
     }
     let question = format!(
-        "take `{}` from {}? It may still be at work.",
+        "release `{}`, held by {}? The holder may still be at work.",
         shown(name),
         HolderInfo::of(holder)
     );
     if !agrees(&question) {
-        say("left as it is");
+        say("nothing was released");
         return Ok(exit::NO);
     }
     // Release only the holder in the question, not an owner that acquired the lock meanwhile.
     match client.admin().release(name, &holder.owner).await {
         Ok(true) => Ok(0),
-        Ok(false) => Err(Failure::new(exit::NO, "it was given back meanwhile")),
+        Ok(false) => Err(Failure::new(
+            exit::NO,
+            "the holder has released or lost the lock meanwhile",
+        )),
         Err(error) => Err(error.into()),
     }
 }
 
 fn many(code: u8, name: &str, holders: usize) -> Failure {
     let message = format!(
-        "`{}` has {holders} holders: `--owner` takes it from one of them (`distlock show` names them), `--force` \
-         from all",
+        "`{}` has {holders} holders: `--owner` releases the hold of one of them (`distlock show` lists them), \
+         `--force` the holds of all",
         shown(name)
     );
     Failure::new(code, message)
 }
 
 fn nobody(name: &str) -> Failure {
-    Failure::new(exit::NO, format!("nobody holds `{}`", shown(name)))
+    Failure::new(exit::NO, format!("`{}` is not held", shown(name)))
 }

@@ -204,24 +204,26 @@ fn params<'a>(args: &Run, names: &'a [String]) -> TakeParams<'a> {
 fn has_what_is_needed(hold: &Hold, args: &Run) -> Result<(), Failure> {
     let missing = match args.kind.kind() {
         Kind::Fenced if hold.token.is_none() => {
-            "without a token: that one has to be `--fenced` as well"
+            "has no token: the outer run needs `--fenced` as well"
         }
         Kind::Permit(total) => match hold.permits {
             Some(of) if of > total => {
-                "with one of more permits: more may be at work than this one wants"
+                "has a permit of a larger semaphore than this run allows: use the same `--permits` for both"
             }
-            None if hold.reads => "to read, as any number may: that one has to have a permit",
+            None if hold.reads => {
+                "shares it with any number of readers: the outer run needs `--permits`"
+            }
             Some(_) | None => return Ok(()),
         },
         _ if hold.permits.is_some() => {
-            "with a permit, as others may: that one has to do without `--permits`"
+            "shares it with other holders of permits: the outer run must not use `--permits`"
         }
         Kind::Read => return Ok(()),
-        _ if hold.reads => "to read, as others may: that one has to be `--write`",
+        _ if hold.reads => "shares it with other readers: the outer run needs `--write`",
         _ => return Ok(()),
     };
     let name = shown(&hold.name);
-    let message = format!("`{name}` is held by the run around this one, and {missing}");
+    let message = format!("`{name}` is held by the outer run, which {missing}");
     Err(Failure::new(exit::USAGE, message))
 }
 
@@ -240,7 +242,7 @@ fn loss(lost: &Lost, args: &Run, taken: &Taken) -> String {
             format!("{names}: --max-hold {longest} reached (raise it if the command needs longer)")
         }
         (LostReason::Expired, _) if args.fixed => format!(
-            "`{name}` was lost: its lease ran out, and --fixed does not renew it (give a longer --lease, or leave out \
+            "`{name}` was lost: its lease expired, and --fixed does not renew it (give a longer --lease, or leave out \
              --fixed)"
         ),
         _ => match &lost.cause {
@@ -251,7 +253,7 @@ fn loss(lost: &Lost, args: &Run, taken: &Taken) -> String {
                     lost.reason
                 )
             }
-            None => format!("{lost} (`distlock show{option} {name}` says what is there now)"),
+            None => format!("{lost} (`distlock show{option} {name}` shows its current state)"),
         },
     };
     if args.grace.is_zero() {
@@ -315,7 +317,7 @@ async fn end(child: &mut Child, grace: Duration) {
         } else if over < grace + FINAL_PROBE {
             child.kill();
         } else {
-            return say("some of what the command started cannot be ended");
+            return say("some processes that the command started cannot be killed");
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -378,7 +380,8 @@ async fn release_locks(
     leased: bool,
 ) -> Result<u8, Failure> {
     let lost = |why: String| {
-        let message = format!("{why}; this was before the command ended, with exit code {code}");
+        let message =
+            format!("{why}; this happened before the command ended with exit code {code}");
         Err(Failure::new(exit::LOST, message))
     };
     match taken.release().await {
@@ -392,9 +395,9 @@ async fn release_locks(
         }
         Err(error) => {
             let end = if leased {
-                "its lease will end it"
+                "the lock is free when its lease expires"
             } else {
-                "it is free when this process and all it has started have ended"
+                "the lock is free when this process and all processes that it started have ended"
             };
             say(format!("{error}; {end}"));
             Ok(code)

@@ -120,7 +120,7 @@ fn unblock(signals: impl IntoIterator<Item = Signal>) -> Result<(), Failure> {
 }
 
 fn cannot_listen(error: impl Display) -> Failure {
-    let message = format!("cannot listen for signals: {error}");
+    let message = format!("cannot handle signals: {error}");
     Failure::new(exit::SYSTEM, message)
 }
 

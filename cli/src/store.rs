@@ -22,12 +22,11 @@ pub(crate) const MAX_CLOSE_TIME: Duration = Duration::from_secs(2);
 pub(crate) async fn connect(store: &args::Store, release_on: ReleaseOn) -> Result<Client, Failure> {
     if url(store).is_empty() {
         // An empty url does not mean the default: a script with an unset variable would exclude no client but itself.
-        let message = "the address of the store (`--url` or DISTLOCK_URL) is empty; leave it away for your own file";
+        let message = "the address of the store (`--url` or DISTLOCK_URL) is empty; leave it out to use your own file";
         return Err(Failure::new(exit::USAGE, message));
     }
     if scheme(store).eq_ignore_ascii_case("memory") {
-        let message =
-            "`memory:` is this process's own: it would lock nothing; use sqlite: or redis://";
+        let message = "`memory:` is private to this process and would exclude no other; use sqlite: or redis://";
         return Err(Failure::new(exit::USAGE, message));
     }
     let mut builder = Client::builder(url(store)).release_on(release_on);

@@ -74,10 +74,10 @@ pub(crate) async fn busy(client: &Client, params: &TakeParams<'_>, code: u8) -> 
     let why = match (params.kind, seen) {
         // A reader does not exclude other readers.
         (Kind::Read, Some(lock)) if lock.kind == LockKind::Read => {
-            format!("a writer waits for `{name}`, and readers stand behind it")
+            format!("a writer waits for `{name}`, and later readers queue behind it")
         }
         (_, Some(lock)) => match &lock.holders[..] {
-            [] => format!("`{name}` is held by somebody else"),
+            [] => format!("`{name}` is held by another owner"),
             [holder] => format!("`{name}` is held by {}", HolderInfo::of(holder)),
             [holder, others @ ..] => {
                 format!(
@@ -87,14 +87,14 @@ pub(crate) async fn busy(client: &Client, params: &TakeParams<'_>, code: u8) -> 
                 )
             }
         },
-        (Kind::Fair, None) => format!("others came first for `{name}`"),
+        (Kind::Fair, None) => format!("other owners are ahead in the queue of `{name}`"),
         (_, None) => match params.failover_delay {
             Some(delay) => format!(
-                "`{name}` is not to be had, though nobody holds it: the server was started or promoted less than {} \
-                 ago (--failover-delay), or its holder has just gone",
+                "`{name}` has no holder, but is not available: the server was started or promoted less than {} ago \
+                 (--failover-delay), or the last hold has just ended",
                 short(delay)
             ),
-            None => format!("`{name}` is held by somebody else"),
+            None => format!("`{name}` is held by another owner"),
         },
     };
     let waited = params.wait.filter(|wait| !wait.is_zero());

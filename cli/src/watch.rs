@@ -38,7 +38,7 @@ pub(crate) async fn watch(args: args::Locks) -> Result<u8, Failure> {
             }
             Err(error) if error.is_transient() => {
                 if !in_trouble {
-                    say(format!("{error}; still trying"));
+                    say(format!("{error}; retrying"));
                 }
                 in_trouble = true;
                 tokio::time::sleep(PAUSE).await;

@@ -19,7 +19,7 @@ use crate::{Error, Held, Lost, Plain};
 /// # guard.release() }
 /// ```
 #[derive(Debug)]
-#[must_use = "the lock is given back as soon as its guard is dropped"]
+#[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard<K = Plain> {
     pub(super) guard: Arc<crate::Guard<K>>,
     pub(super) worker: Arc<Worker>,

@@ -49,7 +49,7 @@ impl Workers {
             None => Err(Error::InvalidOption {
                 name: None,
                 option: "members",
-                reason: "no lock would be held".into(),
+                reason: "there must be at least one member".into(),
             }),
         }
     }

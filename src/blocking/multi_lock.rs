@@ -98,7 +98,7 @@ impl MultiLock {
 
 /// The blocking version of [`crate::MultiGuard`]; the methods that only read are in [`MultiHeld`].
 #[derive(Debug)]
-#[must_use = "the locks are given back as soon as their guard is dropped"]
+#[must_use = "the locks are released as soon as their guard is dropped"]
 pub struct MultiGuard {
     guard: crate::MultiGuard,
     workers: Workers,

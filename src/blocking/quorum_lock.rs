@@ -105,7 +105,7 @@ impl QuorumLock {
 
 /// The blocking version of [`crate::QuorumGuard`]; the methods that only read are in [`QuorumHeld`].
 #[derive(Debug)]
-#[must_use = "the lock is given back as soon as its guard is dropped"]
+#[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct QuorumGuard {
     guard: crate::QuorumGuard,
     workers: Workers,

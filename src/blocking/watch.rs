@@ -27,7 +27,7 @@ use crate::{Error, Event};
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "a watch sees nothing until it is asked for the next event"]
+#[must_use = "a watch reports nothing until `next` is called"]
 pub struct Watch {
     /// Never contended: `&mut self` allows one call at a time.
     watch: Arc<Mutex<crate::Watch>>,

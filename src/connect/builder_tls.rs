@@ -27,7 +27,7 @@ impl StoreConfig<'_> {
             } => "tls_identity",
             BuilderTls { .. } => return Ok(()),
         };
-        let reason = "this address is not encrypted; `rediss://` is";
+        let reason = "the url does not use TLS; use `rediss://`";
         Err(Error::invalid_option(option, reason))
     }
 }

@@ -116,7 +116,9 @@ fn durability(store: &StoreConfig<'_>, scripts: bool) -> Result<DurabilityPolicy
         failover_delay: store.failover_delay,
     };
     if !scripts && !durability.is_none() {
-        return Err(store.invalid("durability and failover_delay need scripts"));
+        return Err(
+            store.invalid("`durability` and `failover_delay` need scripts; remove `scripts=off`")
+        );
     }
     Ok(durability)
 }
@@ -173,24 +175,28 @@ impl RedisParameters {
                         Some("plain") => PubSubMode::Plain,
                         Some("sharded") => PubSubMode::Sharded,
                         Some("both") => PubSubMode::Both,
-                        _ => return Err(store.invalid("pubsub is `plain`, `sharded` or `both`")),
+                        _ => {
+                            return Err(
+                                store.invalid("`pubsub` must be `plain`, `sharded` or `both`")
+                            );
+                        }
                     });
                 }
                 Some("scripts") => {
                     parameters.scripts = match value.as_deref() {
                         Some("on") => true,
                         Some("off") => false,
-                        _ => return Err(store.invalid("scripts is `on` or `off`")),
+                        _ => return Err(store.invalid("`scripts` must be `on` or `off`")),
                     }
                 }
                 Some(key) if parameters.tls.accept(store, key, value.as_deref())? => {}
                 _ => {
                     let known = if is_cluster {
-                        "pubsub, tls, ca, cert and key are known"
+                        "supported parameters are pubsub, tls, ca, cert and key"
                     } else if is_sentinel {
-                        "sentinel_user, sentinel_pass, scripts, tls, ca, cert and key are known"
+                        "supported parameters are sentinel_user, sentinel_pass, scripts, tls, ca, cert and key"
                     } else {
-                        "db, user, pass, scripts, ca, cert and key are known"
+                        "supported parameters are db, user, pass, scripts, ca, cert and key"
                     };
                     return Err(store.invalid(format!(
                         "unknown parameter{}; {known}",
@@ -220,7 +226,7 @@ impl RedisParameters {
         if self.database.is_none() && self.user.is_none() && self.password.is_none() {
             return Ok(());
         }
-        let reason = "this address takes database, user and password before the question mark";
+        let reason = "database, user and password must be before the question mark of this url";
         Err(store.invalid(reason))
     }
 }
@@ -232,7 +238,7 @@ fn tcp(
     tls: Option<Tls>,
 ) -> Result<Address, Error> {
     let host = url.host_str().filter(|host| !host.is_empty());
-    let host = host.ok_or_else(|| store.invalid("no host; try redis://127.0.0.1/"))?;
+    let host = host.ok_or_else(|| store.invalid("the url has no host; try redis://127.0.0.1/"))?;
     // The url crate keeps the brackets of an IPv6 address; sockets do not accept them.
     let host = host.trim_start_matches('[').trim_end_matches(']');
     parameters.reject_address_parameters(store)?;
@@ -270,7 +276,9 @@ fn sentinels(
     let (name, number) = path.split_once('/').unwrap_or((path, ""));
     let name = decode(store, name)?;
     let name = name.ok_or_else(|| {
-        store.invalid("no master; try redis-sentinel://h1:26379,h2:26379,h3:26379/mymaster/0")
+        store.invalid(
+            "the url names no master; try redis-sentinel://h1:26379,h2:26379,h3:26379/mymaster/0",
+        )
     })?;
     let database = match number.trim_end_matches('/') {
         "" => 0,
@@ -299,10 +307,10 @@ fn cluster(
 ) -> Result<Address, Error> {
     parameters.reject_address_parameters(store)?;
     if !parameters.scripts {
-        return Err(store.invalid("in a cluster locks need scripts"));
+        return Err(store.invalid("locks in a cluster need scripts; remove `scripts=off`"));
     }
     if !matches!(url.path().trim_matches('/'), "" | "0") {
-        return Err(store.invalid("a cluster has one database, and that is 0"));
+        return Err(store.invalid("a cluster has only database 0"));
     }
     Ok(Address {
         user: decode(store, url.username())?,
@@ -314,10 +322,11 @@ fn cluster(
 
 fn unix(store: &StoreConfig<'_>, url: &Url, parameters: RedisParameters) -> Result<Address, Error> {
     if url.host_str().is_some_and(|host| !host.is_empty()) {
-        return Err(store.invalid("three slashes, please: redis+unix:///path/to/socket"));
+        return Err(store.invalid("the url needs three slashes: redis+unix:///path/to/socket"));
     }
     let path = decode(store, url.path())?;
-    let path = path.ok_or_else(|| store.invalid("no path; try redis+unix:///run/redis.sock"))?;
+    let path =
+        path.ok_or_else(|| store.invalid("the url has no path; try redis+unix:///run/redis.sock"))?;
     let user = decode(store, url.username())?;
     let password = decode(store, url.password().unwrap_or_default())?;
     Ok(Address {

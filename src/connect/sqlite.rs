@@ -49,10 +49,10 @@ pub(super) async fn connect(store: &StoreConfig<'_>, url: &Url) -> Result<Connec
 
 fn path(store: &StoreConfig<'_>, url: &Url, name: &Arc<str>) -> Result<PathBuf, Error> {
     if url.host_str().is_some_and(|host| !host.is_empty()) {
-        return Err(store.invalid("three slashes or none, please: sqlite:///path/to/file"));
+        return Err(store.invalid("the url needs three slashes or none: sqlite:///path/to/file"));
     }
     if url.query().is_some() {
-        return Err(store.invalid("a sqlite: address takes no parameters; `?` is written as %3F"));
+        return Err(store.invalid("a sqlite: url has no parameters; write `?` as %3F"));
     }
     let given: PathBuf = {
         use std::os::unix::ffi::OsStringExt;
@@ -63,7 +63,8 @@ fn path(store: &StoreConfig<'_>, url: &Url, name: &Arc<str>) -> Result<PathBuf, 
         return default_file().map_err(|failure| Error::from_failure(name, failure));
     }
     if given.starts_with("~") {
-        let reason = "`~` is a shell's; write the path out, or leave it away for your own file";
+        let reason =
+            "only a shell expands `~`; write out the path, or omit it to use your default file";
         return Err(store.invalid(reason));
     }
     // An absolute path: with a relative one, a child in another directory, or this process later,
@@ -85,8 +86,8 @@ fn default_file() -> Result<PathBuf, StoreError> {
     if let Some((folder, owner)) = foreign_home(&home, user) {
         let users = users();
         let detail = format!(
-            "`{}`: the home folder belongs to {}, and this process runs as {}; nothing was created in it; set HOME to \
-             this user's own folder (`sudo -H`), or name the file with sqlite:PATH",
+            "`{}`: the home folder belongs to {}, but this process runs as {}; nothing was created in it; set HOME to \
+             the home folder of this user (`sudo -H`), or name the file with sqlite:PATH",
             folder.display(),
             user_name(owner, &users),
             user_name(user, &users)

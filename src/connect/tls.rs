@@ -7,7 +7,7 @@ use crate::engine::redis::{PemSource, Tls, TlsConfigError, TlsMaterial, TlsPart}
 use crate::error::Error;
 
 const URL_NOT_ENCRYPTED: &str =
-    "this address is not encrypted; `rediss://` is, and takes `ca`, `cert` and `key`";
+    "the url does not use TLS; use `rediss://`, which supports `ca`, `cert` and `key`";
 
 /// The TLS parameters after the question mark: `tls=on`, and the files `ca`, `cert` and `key`.
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl TlsParameters {
                 self.on = Some(match value {
                     Some("on") => true,
                     Some("off") => false,
-                    _ => return Err(store.invalid("tls is `on` or `off`")),
+                    _ => return Err(store.invalid("`tls` must be `on` or `off`")),
                 });
                 return Ok(true);
             }
@@ -52,7 +52,7 @@ impl TlsParameters {
         let path = value.unwrap_or_default();
         // A value that is not a path may be the key itself, and is not shown.
         if path.is_empty() || path.contains("-----") || path.contains(char::is_control) {
-            return Err(store.invalid(format!("{key} is the path of a file in PEM form")));
+            return Err(store.invalid(format!("`{key}` must be the path of a file in PEM format")));
         }
         *file = Some(path.into());
         Ok(true)
@@ -69,12 +69,14 @@ impl TlsParameters {
         let named = named.iter().any(|file| file.is_some());
         match (encrypted, self.on) {
             (Encrypted::Always, Some(false)) => {
-                return Err(store.invalid("`rediss://` is always encrypted; `redis://` is not"));
+                return Err(
+                    store.invalid("`rediss://` always uses TLS; use `redis://` without TLS")
+                );
             }
             (Encrypted::Never, Some(true)) => return Err(store.invalid(URL_NOT_ENCRYPTED)),
             (Encrypted::Never, _) | (Encrypted::IfAsked, Some(false) | None) => {
                 if named && encrypted == Encrypted::IfAsked {
-                    return Err(store.invalid("`ca`, `cert` and `key` go with `tls=on`"));
+                    return Err(store.invalid("`ca`, `cert` and `key` need `tls=on`"));
                 }
                 if named {
                     return Err(store.invalid(URL_NOT_ENCRYPTED));
@@ -101,7 +103,12 @@ impl TlsParameters {
 
     fn material(self, store: &StoreConfig<'_>) -> Result<TlsMaterial, Error> {
         let builder = store.tls;
-        let twice = |option| Error::invalid_option(option, "the address names a file for it, too");
+        let twice = |option| {
+            Error::invalid_option(
+                option,
+                "the url names a file for it as well; use only one of the two",
+            )
+        };
         let authority = match (self.authority, &builder.authority) {
             (Some(_), Some(_)) => return Err(twice("tls_ca")),
             (Some(path), None) => Some(PemSource::File(path)),
@@ -117,8 +124,8 @@ impl TlsParameters {
             (Some(certificate), Some(key), None) => {
                 Some((PemSource::File(certificate), PemSource::File(key)))
             }
-            (Some(_), None, None) => return Err(store.invalid("`cert` goes with its `key`")),
-            (None, Some(_), None) => return Err(store.invalid("`key` goes with its `cert`")),
+            (Some(_), None, None) => return Err(store.invalid("`cert` needs its `key`")),
+            (None, Some(_), None) => return Err(store.invalid("`key` needs its `cert`")),
         };
         Ok(TlsMaterial {
             authority,

@@ -88,7 +88,7 @@ impl WaitLimit {
 /// Acquires the lock; `None` if another owner holds it and the wait limit has passed.
 #[expect(
     clippy::manual_async_fn,
-    reason = "an `async fn` keeps its arguments twice"
+    reason = "the future of an `async fn` stores its arguments twice"
 )]
 pub(crate) fn acquire(
     core: &Arc<Core>,
@@ -133,15 +133,16 @@ pub(crate) fn acquire(
             // grant that arrived before a fork exists in two processes.
             core.ensure_usable()?;
             emit_in_call!(
-                core.events,
-                DEBUG,
-                {
-                    name: debug(params.subject.name.clone()),
-                    owner: display(hold_ref.hold().owner),
-                    waited: debug(core.clock.now().since(begun)),
-                },
-                "granted"
-            );
+                            core.events,
+                            "distlock::acquire",
+            DEBUG,
+                            {
+                                lock: debug(params.subject.name.clone()),
+                                owner: display(hold_ref.hold().owner),
+                                waited: debug(core.clock.now().since(begun)),
+                            },
+                            "granted"
+                        );
         }
         Ok(got)
     }
@@ -194,7 +195,7 @@ pub(super) async fn try_once(
 /// needs is boxed.
 #[expect(
     clippy::manual_async_fn,
-    reason = "an `async fn` keeps its arguments twice"
+    reason = "the future of an `async fn` stores its arguments twice"
 )]
 fn wait_in_queue(
     core: &Arc<Core>,

@@ -85,7 +85,7 @@ impl Background {
 
     /// Runs a client's watchdog and cleanup. When the client is dropped the watchdog ends, and so does cleanup when it
     /// has nothing left to do.
-    #[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
+    #[expect(clippy::disallowed_methods, reason = "the driver owns these tasks")]
     pub(super) fn run(self, core: &Arc<Core>) {
         let schedule = core.schedule.clone();
         let engine = core.engine.clone();
@@ -112,7 +112,7 @@ impl Background {
 }
 
 /// Runs the watchdog, cleanup and the timer of all calls, for as long as the client needs them.
-#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
+#[expect(clippy::disallowed_methods, reason = "the driver owns these tasks")]
 fn background_tasks(
     core: &Arc<Core>,
     watchdog: impl Future<Output = ()> + Send + 'static,

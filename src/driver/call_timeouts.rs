@@ -102,7 +102,7 @@ impl CallTimeouts {
     }
 
     /// Counts the ticks while calls wait, and sleeps otherwise.
-    #[expect(clippy::disallowed_methods, reason = "the timer of all calls")]
+    #[expect(clippy::disallowed_methods, reason = "one timer serves all calls")]
     async fn run_ticks(&self) {
         loop {
             self.first_call.notified().await;
@@ -252,7 +252,7 @@ impl<A> Drop for WithCallTimeout<'_, A> {
 impl fmt::Debug for CallTimeouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pending = self.lock();
-        f.debug_struct("Overdue")
+        f.debug_struct("CallTimeouts")
             .field("waiting", &(pending.calls.len() - pending.free.len()))
             .finish_non_exhaustive()
     }

@@ -106,7 +106,7 @@ impl Cleanup {
 }
 
 /// Runs the cleanup of one client. Ends when the client has gone and every job is done.
-#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
+#[expect(clippy::disallowed_methods, reason = "the driver owns these tasks")]
 pub(super) async fn run(
     jobs: &mut mpsc::UnboundedReceiver<CleanupEntry>,
     working: &mut JoinSet<()>,

@@ -154,7 +154,7 @@ impl CleanupJob {
             if !failure.is_retryable() || gives_up {
                 let (name, owner, why) = (self.name().clone(), *self.owner(), failure.detail);
                 core.events.emit(Level::WARN, move || {
-                    tracing::warn!(?name, %owner, why, "could not clean up; the lease will");
+                    tracing::warn!(target: "distlock::release", lock = ?name, %owner, error = why, "cleanup gave up; the lock is free when its lease expires");
                 });
                 return;
             }
@@ -299,7 +299,7 @@ impl CleanupJob {
         let (name, owner) = (self.name().clone(), *self.owner());
         let event = reply.clone();
         self.core().events.emit(Level::DEBUG, move || {
-            tracing::debug!(?name, %owner, reply = ?event, "cleaned up");
+            tracing::debug!(target: "distlock::release", lock = ?name, %owner, reply = ?event, "cleaned up");
         });
         let listeners = match reply {
             Reply::Released { listeners } => Some(*listeners),

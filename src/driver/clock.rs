@@ -27,7 +27,7 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    #[expect(clippy::disallowed_methods, reason = "the clock reads itself")]
     pub(crate) fn now(&self) -> Moment {
         match self {
             Self::Boot => boot_time(),
@@ -51,7 +51,7 @@ impl Clock {
     }
 
     /// Returns the same moment on the standard library's clock, to be shown to users.
-    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    #[expect(clippy::disallowed_methods, reason = "the clock reads itself")]
     pub(crate) fn instant(&self) -> Instant {
         match self {
             Self::Boot | Self::Tokio(_) => Instant::now(),
@@ -145,7 +145,7 @@ impl SafeSleep {
 impl Future for SafeSleep {
     type Output = ();
 
-    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    #[expect(clippy::disallowed_methods, reason = "the clock reads itself")]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if !has_runtime() {
             return Poll::Ready(());
@@ -168,7 +168,7 @@ pub(super) fn has_runtime() -> bool {
 
 /// The origin of tokio's time. It lies a day before its first use, because a paused clock may have been stopped a
 /// moment earlier.
-#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+#[expect(clippy::disallowed_methods, reason = "the clock reads itself")]
 static EPOCH: LazyLock<Instant> = LazyLock::new(|| {
     let now = Instant::now();
     now.checked_sub(Duration::from_secs(86_400)).unwrap_or(now)
@@ -180,7 +180,7 @@ fn boot_time() -> Moment {
 }
 
 #[cfg(not(target_os = "linux"))]
-#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+#[expect(clippy::disallowed_methods, reason = "the clock reads itself")]
 fn boot_time() -> Moment {
     Moment::at(Instant::now().saturating_duration_since(*EPOCH))
 }

@@ -66,11 +66,12 @@ pub(crate) async fn update(
             return Err(DriverError::StoreError(with_doubt(failure, in_doubt)));
         }
         emit_in_call!(
-            core.events,
-            DEBUG,
-            { name: debug(subject.name.clone()), why: failure.detail.clone() },
-            "no answer; asking again"
-        );
+                    core.events,
+                    "distlock::acquire",
+        DEBUG,
+                    { lock: debug(subject.name.clone()), error: failure.detail.clone() },
+                    "no reply; sending the request again"
+                );
         // Spread out, because many clients may have lost the same server at the same instant.
         let rest = backoff / 2 + spread(backoff / 2, core.fresh_seed());
         core.clock.sleep_until(Some(core.clock.now() + rest)).await;
@@ -132,5 +133,5 @@ fn with_doubt(failure: StoreError, in_doubt: bool) -> StoreError {
         true => StoreErrorKind::TimedOut,
         false => failure.kind,
     };
-    StoreError::new(cause, failure.detail + "; it may have been done")
+    StoreError::new(cause, failure.detail + "; the change may have been made")
 }

@@ -116,7 +116,7 @@ pub(super) fn require_runtime() -> Result<(), StoreError> {
     }
     Err(StoreError::new(
         StoreErrorKind::Unreachable,
-        "locks need a running tokio runtime; `distlock::blocking` brings its own",
+        "locks need a running tokio runtime; `distlock::blocking` has its own",
     ))
 }
 
@@ -130,7 +130,7 @@ pub(super) fn unexpected_reply(reply: &Reply) -> StoreError {
 pub(super) fn no_reply(limit: Duration) -> StoreError {
     StoreError::new(
         StoreErrorKind::TimedOut,
-        format!("no answer within {limit:?}"),
+        format!("no reply within {limit:?}"),
     )
 }
 

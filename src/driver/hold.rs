@@ -301,7 +301,7 @@ impl Hold {
         drop(state);
         self.emit(
             Level::TRACE,
-            |name, owner| tracing::trace!(?name, %owner, "renewed"),
+            |name, owner| tracing::trace!(target: "distlock::lease", lock = ?name, %owner, "renewed"),
         );
         self.reschedule();
     }
@@ -317,7 +317,7 @@ impl Hold {
         if live {
             let why = why.to_owned();
             self.emit(Level::WARN, move |name, owner| {
-                tracing::warn!(?name, %owner, ?left, why, "at risk: a renewal has failed");
+                tracing::warn!(target: "distlock::lease", lock = ?name, %owner, remaining = ?left, error = why, "at risk: a renewal failed");
             });
         }
         self.reschedule();
@@ -393,9 +393,9 @@ impl Hold {
         };
         self.emit(level, move |name, owner| match reason {
             LostReason::Closed => {
-                tracing::debug!(?name, %owner, "given back: the client was closed");
+                tracing::debug!(target: "distlock::release", lock = ?name, %owner, "released: the client was closed");
             }
-            reason => tracing::warn!(?name, %owner, ?reason, "lost"),
+            reason => tracing::warn!(target: "distlock::lease", lock = ?name, %owner, ?reason, "lost"),
         });
     }
 

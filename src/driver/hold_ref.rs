@@ -22,14 +22,14 @@ impl HoldRef {
     pub(crate) fn hold(&self) -> &Arc<Hold> {
         self.hold
             .as_ref()
-            .expect("a claim has its hold until it is taken apart")
+            .expect("only `into_hold` and `drop` take the hold out of its reference")
     }
 
     /// Takes the hold out of the reference, so that dropping the reference has no effect.
     pub(super) fn into_hold(mut self) -> Arc<Hold> {
         self.hold
             .take()
-            .expect("a claim has its hold until it is taken apart")
+            .expect("only `into_hold` and `drop` take the hold out of its reference")
     }
 }
 

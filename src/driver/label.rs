@@ -101,11 +101,11 @@ pub(super) async fn announce(
                 Some(Err(failure)) => {
                     let why = failure.detail;
                     events.emit(Level::DEBUG, move || {
-                        tracing::debug!(why, "could not announce the client's label");
+                        tracing::debug!(target: "distlock::client", error = why, "the client's label was not published");
                     });
                 }
                 None => events.emit(Level::DEBUG, || {
-                    tracing::debug!("the client's label was not announced in time");
+                    tracing::debug!(target: "distlock::client", "the client's label was not published in time");
                 }),
             }
             next = Some(now + TTL / 3);

@@ -285,7 +285,8 @@ async fn call_any(
             Err(failure) => return Err(DriverError::StoreError(failure)),
         }
     }
-    let refusal = refusal.unwrap_or_else(|| StoreError::new(StoreErrorKind::WrongKind, "no lock"));
+    let refusal = refusal
+        .unwrap_or_else(|| StoreError::new(StoreErrorKind::WrongKind, "the key holds no lock"));
     nothing.ok_or(DriverError::StoreError(refusal))
 }
 

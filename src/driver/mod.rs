@@ -420,7 +420,7 @@ impl fmt::Debug for Core {
             .field("holds", &self.schedule.all().len())
             .field("waiting", &self.wait_queues.waiter_count())
             .field("names", &self.wait_queues.some_names(SHOWN_NAMES))
-            .field("lines", &self.ticket_registry.some_names(SHOWN_NAMES))
+            .field("tickets", &self.ticket_registry.some_names(SHOWN_NAMES))
             .field("owned", &self.owners.some_names(SHOWN_NAMES))
             .finish_non_exhaustive()
     }

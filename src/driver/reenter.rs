@@ -81,7 +81,8 @@ async fn join_hold(
             permits: PermitRequest::ONE,
         })
     });
-    let (request, answer) = recount_request.expect("there is always something to ask");
+    let (request, answer) =
+        recount_request.expect("the closure always returns an action, so there is a request");
     let mut undo_on_drop = UndoOnDrop::new(core, || {
         [CleanupJob::Recount {
             hold: hold.clone(),

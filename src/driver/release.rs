@@ -43,11 +43,12 @@ pub(crate) async fn conclude(hold_ref: HoldRef) -> Result<(), DriverError> {
     match release(hold_ref, HandOff::ThroughStore).await {
         Err(error) if !error.denies_hold() => {
             emit_in_call!(
-                hold.core.events,
-                WARN,
-                { name: debug(hold.subject.name.clone()), trouble: debug(error) },
-                "the work is done, but the release was not confirmed"
-            );
+                            hold.core.events,
+                            "distlock::release",
+            WARN,
+                            { lock: debug(hold.subject.name.clone()), error: debug(error) },
+                            "the work is done, but the release was not confirmed"
+                        );
             Ok(())
         }
         concluded => concluded,
@@ -57,7 +58,7 @@ pub(crate) async fn conclude(hold_ref: HoldRef) -> Result<(), DriverError> {
 /// Releases a guard's part and reports whether the lock was still held.
 #[expect(
     clippy::manual_async_fn,
-    reason = "an `async fn` keeps its arguments twice"
+    reason = "the future of an `async fn` stores its arguments twice"
 )]
 pub(crate) fn release(
     hold_ref: HoldRef,
@@ -204,7 +205,7 @@ fn detach_guard(hold: &Arc<Hold>, guard: u32, now: Moment) -> ReleaseKind {
 /// one.
 #[expect(
     clippy::manual_async_fn,
-    reason = "an `async fn` keeps its arguments twice"
+    reason = "the future of an `async fn` stores its arguments twice"
 )]
 fn release_in_store(
     hold: &Arc<Hold>,

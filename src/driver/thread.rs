@@ -36,7 +36,10 @@ impl RuntimeThread {
     }
 
     /// Runs this work on the thread.
-    #[expect(clippy::disallowed_methods, reason = "its caller waits for its end")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the caller waits for the end of the task"
+    )]
     pub(crate) fn begin(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.runtime.spawn(work)
     }
@@ -47,7 +50,7 @@ impl RuntimeThread {
 /// # Errors
 ///
 /// Fails if the system has no thread, or no file descriptor, for it.
-#[expect(clippy::disallowed_methods, reason = "the library's own thread")]
+#[expect(clippy::disallowed_methods, reason = "the library owns this thread")]
 pub(crate) fn start(
     name: &str,
     main: impl Future<Output = ()> + Send + 'static,

@@ -102,8 +102,9 @@ impl Schedule {
             let held = holds.len();
             self.events.emit(Level::WARN, move || {
                 tracing::warn!(
-                    held,
-                    "at risk: the server has restarted, or is another; asking it"
+                    target: "distlock::lease",
+                    holds = held,
+                    "at risk: the server restarted or was replaced; checking every hold"
                 );
             });
         }
@@ -218,7 +219,7 @@ pub(super) async fn run(
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
+#[expect(clippy::disallowed_methods, reason = "the driver owns these tasks")]
 async fn watch(
     schedule: &Schedule,
     engine: &Arc<dyn Engine>,

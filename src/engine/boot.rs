@@ -94,7 +94,7 @@ fn check_time_namespace(own: Option<PathBuf>, children: Option<PathBuf>) -> std:
     if own == children {
         return Ok(());
     }
-    let why = "the children of this process get a time namespace of their own, so that the offset of its own clock is not known; \
+    let why = "the children of this process have another time namespace, so the clock offset of this process is unknown; \
                start the program with `unshare --time --fork`";
     Err(std::io::Error::other(why))
 }

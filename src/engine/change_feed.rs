@@ -114,9 +114,9 @@ impl ChangeFeed {
 
 impl fmt::Debug for ChangeFeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed")
+        f.debug_struct("ChangeFeed")
             .field("cursor", &self.cursor)
-            .field("notices", &self.items)
+            .field("items", &self.items)
             .finish_non_exhaustive()
     }
 }
@@ -160,7 +160,7 @@ impl FeedBuffer {
     /// Takes all items out.
     pub fn take(&self) -> Result<FeedBatch, StoreError> {
         if self.closed.load(Ordering::Acquire) {
-            let why = "nothing can be heard any more";
+            let why = "the subscription has ended";
             return Err(StoreError::new(StoreErrorKind::Unreachable, why));
         }
         let items = std::mem::take(&mut *self.lock()).into();

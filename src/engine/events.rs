@@ -126,7 +126,7 @@ impl EmitQueue {
 }
 
 impl Emitter {
-    #[expect(clippy::disallowed_methods, reason = "the emitter's own thread")]
+    #[expect(clippy::disallowed_methods, reason = "the emitter owns this thread")]
     fn push(self: &Arc<Self>, event: EmitFn) {
         // A forked child does not have the thread, and the lock may be held for ever there.
         if self.fork_detector.has_forked() {
@@ -170,7 +170,7 @@ impl Emitter {
             queue.emitting = true;
             drop(queue);
             if dropped > 0 {
-                let report = || tracing::warn!(dropped, "events dropped: the subscriber is slow");
+                let report = || tracing::warn!(target: "distlock::client", dropped, "events were dropped: the subscriber is slow");
                 self.emit(report);
             }
             self.emit(event);
@@ -212,13 +212,13 @@ impl fmt::Debug for Emitter {
 /// Emits an event of a call, see [`Events::deferred_in_call`]. The values are evaluated only if the
 /// event is wanted, or is queued.
 macro_rules! emit_in_call {
-    ($events:expr, $level:ident, { $($field:ident: $value:expr),+ $(,)? }, $message:literal) => {
+    ($events:expr, $target:literal, $level:ident, { $($field:ident: $value:expr),+ $(,)? }, $message:literal) => {
         match $events.deferred_in_call() {
-            None => tracing::event!(tracing::Level::$level, $($field = $value,)+ $message),
+            None => tracing::event!(target: $target, tracing::Level::$level, $($field = $value,)+ $message),
             Some(events) => {
                 $(let $field = $value;)+
                 events.emit(tracing::Level::$level, move || {
-                    tracing::event!(tracing::Level::$level, $($field,)+ $message);
+                    tracing::event!(target: $target, tracing::Level::$level, $($field,)+ $message);
                 });
             }
         }

@@ -32,7 +32,7 @@ pub(super) async fn inspect_each_kind<E: Engine + ?Sized>(
                 return Ok(Some((kind_of(kind, &holding), holding)));
             }
             Ok(other) => {
-                let why = format!("unexpected answer {other:?}");
+                let why = format!("unexpected reply {other:?}");
                 return Err(StoreError::new(StoreErrorKind::Unexpected, why));
             }
             Err(failure)

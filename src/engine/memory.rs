@@ -267,7 +267,7 @@ impl Engine for Memory {
     }
 
     fn diagnose(self: Arc<Self>, _probe: bool) -> BoxFuture<Result<Vec<Diagnostic>, StoreError>> {
-        let diagnostic = Diagnostic::ok("store", "this process's own memory");
+        let diagnostic = Diagnostic::ok("store", "the memory of this process");
         Box::pin(async move { Ok(vec![diagnostic]) })
     }
 }
@@ -290,7 +290,7 @@ impl MemoryStore {
 
 impl std::fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
     }
 }
 

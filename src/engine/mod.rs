@@ -7,12 +7,12 @@
     not(feature = "internals"),
     allow(
         unreachable_pub,
-        reason = "public for this project's own model tests only"
+        reason = "public for the model tests of this project only"
     )
 )]
 #![allow(
     clippy::exhaustive_enums,
-    reason = "matches on our own vocabulary must break when it grows"
+    reason = "a new variant must break every match within this crate"
 )]
 
 use std::fmt;
@@ -261,8 +261,8 @@ impl Drop for Subscription {
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener")
-            .field("ear", &self.subscriber)
+        f.debug_struct("Subscription")
+            .field("subscriber", &self.subscriber)
             .finish()
     }
 }
@@ -290,7 +290,7 @@ pub enum StoreErrorKind {
     /// No lock in this store can have that name. Nothing was done.
     #[cfg_attr(
         not(feature = "redis"),
-        allow(dead_code, reason = "only a cluster is so particular")
+        allow(dead_code, reason = "only a cluster restricts the names of locks")
     )]
     InvalidName,
     /// The store has no memory, or no disk space, for it. Nothing was done.
@@ -309,7 +309,7 @@ pub enum StoreErrorKind {
     /// No secure connection could be made. The request was never sent.
     #[cfg_attr(
         not(feature = "tls"),
-        allow(dead_code, reason = "only an encrypted connection has such trouble")
+        allow(dead_code, reason = "only TLS connections have this error")
     )]
     Tls(TlsProblem),
     /// A primitive of another kind exists under that name. Nothing was done.
@@ -320,7 +320,7 @@ impl From<WrongKind> for StoreError {
     fn from(_: WrongKind) -> Self {
         Self::new(
             StoreErrorKind::WrongKind,
-            "something of another kind lives under that name",
+            "the name belongs to a lock of another kind",
         )
     }
 }

@@ -30,7 +30,7 @@ impl Panicked {
     pub fn report(self, task: &'static str, events: &Events) {
         let Self(why) = self;
         events.emit(tracing::Level::ERROR, move || {
-            tracing::error!(task, why, "a background task panicked; please report this");
+            tracing::error!(target: "distlock::client", task, error = why, "a background task panicked; please report this");
         });
     }
 }
@@ -65,7 +65,10 @@ impl<'a> Restarts<'a> {
     }
 
     /// Logs the panic as [`report`](Self::report) does, and resolves when the task may start again.
-    #[expect(clippy::disallowed_methods, reason = "on the library's own thread")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the task runs on a thread of the library"
+    )]
     pub async fn report_and_wait(&mut self, panicked: Panicked) {
         self.report(panicked);
         tokio::time::sleep(RESTART_DELAY).await;

@@ -18,7 +18,7 @@ pub(super) fn next_token(request: &Request, last: Option<FencingToken>) -> Fenci
 /// Returns the token of this machine's calendar: microseconds since 1970.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the calendar is what goes on where nothing is remembered"
+    reason = "the wall clock increases even if the store has lost its data"
 )]
 pub fn wall_clock_token() -> FencingToken {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

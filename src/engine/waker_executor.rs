@@ -231,7 +231,7 @@ impl WakerPool {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "ends when it is not needed")]
+    #[expect(clippy::disallowed_methods, reason = "the thread ends when it is idle")]
     fn start(self: &Arc<Self>, state: &mut PoolState) -> bool {
         let pool = self.clone();
         let thread = std::thread::Builder::new().name("distlock-wake".into());
@@ -240,7 +240,10 @@ impl WakerPool {
         started
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a waker's time is real")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the idle time is real time, even if tokio's clock is paused"
+    )]
     fn run(self: &Arc<Self>) {
         let mut state = self.lock();
         state.starting -= 1;
@@ -309,7 +312,7 @@ impl Drop for PoolHandle {
 
 impl fmt::Debug for WakerPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").finish_non_exhaustive()
+        f.debug_struct("WakerPool").finish_non_exhaustive()
     }
 }
 

@@ -48,9 +48,9 @@ impl std::fmt::Display for JoinedErrors<'_> {
 
 pub(super) const fn why_closed(forked: bool) -> &'static str {
     if forked {
-        "the client belongs to the process this one was forked from; make a new one"
+        "the client belongs to the process that this one was forked from; create a new client"
     } else {
-        "the client is closed; make a new one"
+        "the client is closed; create a new client"
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn without_code(detail: String) -> String {
     match detail.strip_prefix("WRONGTYPE ") {
         // The server does not say which key.
         Some("Operation against a key holding the wrong kind of value") => {
-            "its key, or one beside it, has data of another type or form".to_owned()
+            "its key, or a related key, holds data of another type or format".to_owned()
         }
         Some(rest) => rest.to_owned(),
         None => detail,

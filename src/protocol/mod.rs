@@ -20,12 +20,12 @@
     not(feature = "internals"),
     allow(
         unreachable_pub,
-        reason = "public for this project's own model tests only"
+        reason = "public for the model tests of this project only"
     )
 )]
 #![allow(
     clippy::exhaustive_enums,
-    reason = "matches on our own vocabulary must break when it grows"
+    reason = "a new variant must break every match within this crate"
 )]
 
 pub mod acquire;

@@ -103,7 +103,7 @@ impl TryFrom<String> for OwnerId {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse().map_err(|_| "not an owner")
+        text.parse().map_err(|_| "not an owner id")
     }
 }
 

@@ -133,7 +133,7 @@ pub struct ParsePermitIdError;
 
 impl fmt::Display for ParsePermitIdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a permit's id is 32 hexadecimal digits")
+        f.write_str("a permit id must be 32 hexadecimal digits")
     }
 }
 

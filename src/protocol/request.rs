@@ -279,9 +279,9 @@ impl Reply {
 /// Returns why no primitive can have this name; `None` if the name is valid.
 pub const fn validate_name(name: &str) -> Option<&'static str> {
     if name.is_empty() {
-        Some("it is empty")
+        Some("the name is empty")
     } else if name.len() > MAX_NAME_LEN {
-        Some("it is longer than 64 KiB")
+        Some("the name is longer than 64 KiB")
     } else {
         None
     }

@@ -243,7 +243,7 @@ async fn connections_and_releases_are_told_without_the_password() {
     guard.release().await.unwrap();
     let told = |words: &[&str]| !diary.lines_with(words).is_empty();
     assert!(told(&["connected", &place, "again=false"]));
-    assert!(told(&["given back", "told of", &owner]));
+    assert!(told(&["released", "told of", &owner]));
     let held = connect(&server.url()).await.lock("told of").acquire().await;
     let waiting = tokio::spawn(client.lock("told of").acquire());
     eventually(PATIENCE, "it listens", async || {
@@ -251,8 +251,8 @@ async fn connections_and_releases_are_told_without_the_password() {
     })
     .await;
     eventually(PATIENCE, "it listens again", async || {
-        let connected = diary.lines_with(&["connected to listen", "channels=1", &place]);
-        connected.len() >= 2 && told(&["not connected to listen", "why=", &place])
+        let connected = diary.lines_with(&["subscriber connected", "channels=1", &place]);
+        connected.len() >= 2 && told(&["subscriber disconnected", "error=", &place])
     })
     .await;
     drop((held, waiting));

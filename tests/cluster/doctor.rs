@@ -22,10 +22,13 @@ fn an_operator_is_told_what_is_unsafe_about_it() {
         let (verdict, said) = found(&client, "slots").await;
         assert_eq!(
             (verdict, &*said),
-            (Severity::Ok, "all are served, by 3 masters")
+            (Severity::Ok, "all slots are served, by 3 masters")
         );
         let replicas = found(&client, "replicas").await;
-        assert_eq!(replicas, (Severity::Ok, "every master has one".into()));
+        assert_eq!(
+            replicas,
+            (Severity::Ok, "every master has a replica".into())
+        );
         assert_eq!(found(&client, "failover").await.0, Severity::Warn);
         for what in ["locking", "messages"] {
             assert_eq!(found(&client, what).await.0, Severity::Ok, "{what}");

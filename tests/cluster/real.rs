@@ -71,6 +71,6 @@ async fn a_waiter_gets_the_lock_where_its_slot_has_gone_and_where_its_master_has
             .await;
         let refusal = connected.err().map(|error| error.to_string());
         assert_eq!(refusal.is_none(), is_sharded, "{refusal:?}");
-        assert!(refusal.is_none_or(|refusal| refusal.contains("leave `pubsub` out")));
+        assert!(refusal.is_none_or(|refusal| refusal.contains("omit `pubsub`")));
     }
 }

@@ -31,7 +31,7 @@ fn a_file_that_was_emptied_is_refused_and_one_that_was_removed_is_made_anew() {
     }
     fs::write(place.file(), "").expect("it is ours");
     let said = refused(&place);
-    assert!(said.contains("it was emptied"), "{said}");
+    assert!(said.contains("the file was emptied"), "{said}");
     fs::remove_file(place.file()).expect("it is ours");
     drop(place.connect());
 }
@@ -201,7 +201,7 @@ fn what_cannot_be_written_is_said_with_the_way_out() {
     );
     let place = Place::new();
     let said = refused_at(&format!("sqlite:{}", place.folder.path().display()));
-    assert!(said.contains("not a file"), "{said}");
+    assert!(said.contains("not a regular file"), "{said}");
     fs::write(place.folder.path().join("file"), b"").expect("there is room");
     let below = place.folder.path().join("file/locks.db");
     let said = refused_at(&format!("sqlite:{}", below.display()));

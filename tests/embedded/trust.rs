@@ -37,7 +37,7 @@ fn a_file_that_others_can_write_is_refused() {
         place.connect().close().expect("it answers");
         fs::set_permissions(place.file(), Permissions::from_mode(others)).expect("it is ours");
         let said = refused(&place);
-        assert!(said.contains("other users may write to it"), "{said}");
+        assert!(said.contains("other users can write to it"), "{said}");
         assert!(said.contains(&place.file().display().to_string()), "{said}");
         assert!(said.contains("chmod go-w"), "{said}");
     }
@@ -49,7 +49,7 @@ fn a_folder_where_others_can_replace_the_file_is_refused() {
     let folder = place.folder.path();
     fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("it is ours");
     let said = refused(&place);
-    assert!(said.contains("may replace what is in it"), "{said}");
+    assert!(said.contains("can replace files in this folder"), "{said}");
     // As in /tmp: every user may write, and only the owner may remove or replace a file.
     fs::set_permissions(folder, Permissions::from_mode(0o1777)).expect("it is ours");
     drop(place.connect());
@@ -64,7 +64,7 @@ fn a_folder_that_others_can_replace_as_a_whole_is_refused() {
     Client::connect(&url).expect("folders are made");
     fs::set_permissions(&above, Permissions::from_mode(0o777)).expect("it is ours");
     let said = refused_at(&url);
-    assert!(said.contains("may replace what is in it"), "{said}");
+    assert!(said.contains("can replace files in this folder"), "{said}");
     assert!(said.contains(&above.display().to_string()), "{said}");
     fs::set_permissions(&above, Permissions::from_mode(0o1777)).expect("it is ours");
     drop(Client::connect(&url).expect("nobody else may rename what is in it"));
@@ -92,7 +92,7 @@ fn a_link_is_followed_before_anything_is_looked_at() {
     let folder = elsewhere.folder.path();
     fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("it is ours");
     let said = refused(&place);
-    assert!(said.contains("may replace what is in it"), "{said}");
+    assert!(said.contains("can replace files in this folder"), "{said}");
     fs::set_permissions(folder, Permissions::from_mode(0o700)).expect("it is ours");
     let (one, two) = (place.connect(), elsewhere.connect());
     let _guard = one.lock("a").acquire().expect("it is free");

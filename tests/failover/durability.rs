@@ -198,10 +198,16 @@ fn what_cannot_be_promised_is_refused_at_once() {
         };
         let url = "redis://127.0.0.1:1/";
         for (client, why) in [
-            (ask(url, 0, SHORT).await, "no replica is asked for"),
-            (ask(url, 1, Duration::ZERO).await, "need some time"),
+            (ask(url, 0, SHORT).await, "`acks` must be at least 1"),
+            (
+                ask(url, 1, Duration::ZERO).await,
+                "at least one millisecond",
+            ),
             (ask(url, 1, LONG).await, "shorter than command_timeout"),
-            (ask("memory:", 1, SHORT).await, "`memory:` is no server"),
+            (
+                ask("memory:", 1, SHORT).await,
+                "not supported for `memory:`",
+            ),
             (
                 ask("redis://127.0.0.1:1/?scripts=off", 1, SHORT).await,
                 "need scripts",

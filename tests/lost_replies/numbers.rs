@@ -110,7 +110,7 @@ async fn change_once(server: &TestServer, name: &str, fault: Fault, change: Chan
             1..=1
         }
         Err(Error::Timeout { ref detail, .. }) => {
-            assert!(detail.contains("it may have been done"), "{detail}");
+            assert!(detail.contains("the change may have been made"), "{detail}");
             let seen = available(server, name);
             assert!([before, change.expected(1).1].contains(&seen), "{seen:?}");
             0..=1

@@ -39,12 +39,12 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
             ("redis-sentinel://h1,h2/m?db=1", "before the question mark"),
             (
                 "redis-sentinel://h1,h2/m?colour=secret",
-                "sentinel_pass, scripts, tls, ca, cert and key are known",
+                "sentinel_pass, scripts, tls, ca, cert and key",
             ),
             ("redis-sentinel://u:secret@h1,h2/m#x", "%23"),
             (
                 "redis://h1/0?sentinel_pass=secret",
-                "unknown parameter `sentinel_pass`; db",
+                "unknown parameter `sentinel_pass`; supported parameters are db",
             ),
         ] {
             let error = refused(url).await;
@@ -63,7 +63,11 @@ fn sentinels_that_are_not_there_are_named_each_with_its_reason() {
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
         assert!(error.is_transient());
         let text = error.to_string();
-        for part in ["nobody:1", "nowhere:2", "no sentinel says where `m` is"] {
+        for part in [
+            "nobody:1",
+            "nowhere:2",
+            "no sentinel reports the address of the master `m`",
+        ] {
             assert!(text.contains(part), "{text}");
         }
         let later = builder(url).lazy_connect(true).connect().await;
@@ -77,7 +81,7 @@ fn what_is_no_sentinel_is_said_to_be_none() {
         let server = RedisServer::start();
         let error = refused(&format!("redis-sentinel://{}/m", server.addr())).await;
         assert!(matches!(error, Error::Storage { .. }), "{error:?}");
-        assert!(error.to_string().contains("is no sentinel"), "{error}");
+        assert!(error.to_string().contains("is not a sentinel"), "{error}");
     });
 }
 
@@ -101,7 +105,7 @@ fn passwords_are_the_sentinels_or_the_servers() {
             assert!(is_denied && !error.is_transient(), "{error:?}");
             assert!(error.to_string().contains(said), "{said}: {error}");
         };
-        let own = "it asks for a password of its own: ?sentinel_pass=";
+        let own = "the sentinel requires a password of its own: ?sentinel_pass=";
         denied(all.clone(), own).await;
         let wrong = "?sentinel_pass=secret-but-wrong";
         denied(all.clone() + wrong, "WRONGPASS").await;
@@ -195,7 +199,7 @@ fn a_name_that_nobody_knows_is_told_though_a_sentinel_never_greets() {
             .expect("soon")
             .expect_err("there is no such master");
         assert!(matches!(error, Error::InvalidUrl { .. }), "{error:?}");
-        let not_heard = format!("{}:26379: not heard yet", host(silent));
+        let not_heard = format!("{}:26379: no reply yet", host(silent));
         assert!(error.to_string().contains(&not_heard), "{error}");
     });
 }

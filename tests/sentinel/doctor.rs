@@ -19,9 +19,9 @@ fn an_operator_is_told_what_is_unsafe_about_it() {
             let finding = finding.unwrap_or_else(|| panic!("nothing is said of {what}"));
             (finding.severity, finding.found)
         };
-        let all = "3 of 3 answer, of 3 in all, quorum 2".to_owned();
+        let all = "3 of 3 reply, of 3 in all, quorum 2".to_owned();
         assert_eq!(found(&client, "sentinels").await, (Severity::Ok, all));
-        let all = "2 of 2 follow the master".to_owned();
+        let all = "2 of 2 replicas follow the master".to_owned();
         assert_eq!(found(&client, "replicas").await, (Severity::Ok, all));
         for what in ["split", "persistence", "failover"] {
             let (verdict, said) = found(&client, what).await;
@@ -48,7 +48,7 @@ fn an_operator_is_told_what_is_unsafe_about_it() {
         topology.sentinels()[1].kill();
         let (verdict, said) = found(&client, "sentinels").await;
         assert!(
-            verdict == Severity::Warn && said.starts_with("2 of 3 answer"),
+            verdict == Severity::Warn && said.starts_with("2 of 3 reply"),
             "{said}"
         );
         assert_eq!(found(&client, "split").await.0, Severity::Ok);

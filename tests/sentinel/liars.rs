@@ -88,7 +88,7 @@ fn a_sentinel_that_names_a_replica_is_not_believed() {
         let lonely = patient(&url).command_timeout(short).connect().await;
         let error = lonely.expect_err("a replica grants nothing");
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-        assert!(error.to_string().contains("a replica, though"), "{error}");
+        assert!(error.to_string().contains("a replica, although"), "{error}");
     });
 }
 

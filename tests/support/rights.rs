@@ -156,7 +156,7 @@ pub(crate) fn without_scripts() -> Vec<&'static str> {
 
 const CONNECTING: &str = include_str!("../../docs/connecting.md");
 const FENCED: &str = include_str!("../../docs/fencing.md");
-const REDISSON: &str = include_str!("../../docs/redisson.md");
+const REDISSON: &str = include_str!("../../docs/redisson-wire.md");
 const SIMPLE: &str = include_str!("../../docs/simple-lock.md");
 
 fn copied(begin: &str) -> Vec<&'static str> {

@@ -94,7 +94,7 @@ async fn the_lines_for_a_server_that_is_encrypted_work() {
             error @ Error::Tls { .. } => {
                 assert_eq!(problem(&error), TlsProblem::UnknownAuthority);
             }
-            Error::InvalidUrl { reason, .. } => assert!(reason.contains("trusts nobody")),
+            Error::InvalidUrl { reason, .. } => assert!(reason.contains("no trusted authorities")),
             other => panic!("{other:?}"),
         }
     }

@@ -68,17 +68,21 @@ async fn a_file_with_something_else_in_it_is_named() {
     let certificate = format!("ca={ca}&cert={path}&key={key}");
     let private = format!("ca={ca}&cert={cert}&key={path}");
     for (content, parameters, why) in [
-        ("", &authority, "no certificate in PEM form"),
-        ("hush", &authority, "no certificate in PEM form"),
+        ("", &authority, "no certificate in PEM format"),
+        ("hush", &authority, "no certificate in PEM format"),
         (damaged, &authority, "damaged"),
         (no_certificate, &authority, "damaged"),
-        ("hush", &certificate, "no certificate in PEM form"),
+        ("hush", &certificate, "no certificate in PEM format"),
         (damaged, &certificate, "damaged"),
         (no_certificate, &certificate, "damaged"),
-        (VERSION_1, &certificate, "a certificate of version 1"),
-        ("hush", &private, "no private key in PEM form"),
-        (encrypted, &private, "this key is encrypted"),
-        (bad_key, &private, "cannot be used, or damaged"),
+        (VERSION_1, &certificate, "the certificate has version 1"),
+        ("hush", &private, "no private key in PEM format"),
+        (encrypted, &private, "the key is encrypted"),
+        (
+            bad_key,
+            &private,
+            "the key is damaged, or its type is not supported",
+        ),
     ] {
         fs::write(&other, content).unwrap();
         let reason = reason(parameters, &other).await;
@@ -109,7 +113,7 @@ async fn a_key_in_the_address_itself_is_not_shown() {
         let told = format!("{error} {error:?}");
         let secret = pair.key.lines().nth(1).unwrap();
         assert!(!told.contains(&secret[..10]), "{told}");
-        assert!(told.contains("key is the path of a file"), "{told}");
+        assert!(told.contains("`key` must be the path of a file"), "{told}");
     }
 }
 
@@ -188,7 +192,7 @@ async fn nothing_is_given_twice() {
     for builder in [ca, identity] {
         let error = builder.connect().await.unwrap_err();
         let twice = matches!(error, Error::InvalidOption { .. });
-        assert!(twice && error.to_string().contains("too"), "{error:?}");
+        assert!(twice && error.to_string().contains("as well"), "{error:?}");
     }
 }
 

@@ -34,7 +34,10 @@ impl Subscriber for Asks {
 
     fn event(&self, event: &Event<'_>) {
         if let Some(held) = self.0.held.get()
-            && event.metadata().target().contains("quorum")
+            && event
+                .metadata()
+                .module_path()
+                .is_some_and(|path| path.contains("quorum"))
         {
             assert!(!held.is_held());
             self.0.has_asked.store(true, Ordering::Relaxed);

@@ -23,10 +23,10 @@ fn a_doctor_looks_at_the_store(stage: &Stage) {
     // The probe left nothing behind.
     assert_eq!(stage.run(&["ls"]).out, "");
     let text = stage.run(&["doctor"]);
-    let not_tried = "--    locking      not tried: --probe acquires a lock and releases it";
+    let not_tried = "--    locking      not tested: --probe acquires and releases a lock";
     assert!(text.out.lines().any(|line| line == not_tried), "{text:?}");
     assert!(
-        text.out.starts_with("ok    connection   made in "),
+        text.out.starts_with("ok    connection   established in "),
         "{text:?}"
     );
     assert!(
@@ -116,7 +116,7 @@ fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
     ]);
     let ran = stage.run(&["doctor", "--url", &url]);
     assert!(
-        ran.out.contains("not tried: ") && !ran.out.contains("every two seconds"),
+        ran.out.contains("not tested: ") && !ran.out.contains("every two seconds"),
         "{ran:?}"
     );
 }

@@ -258,7 +258,7 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
     );
     assert!(!holder.is_running());
     let shown = stage.run(&["show", "x"]).out;
-    let gone = format!("{pid} (gone; what it started holds on)\n");
+    let gone = format!("{pid} (ended; a process that it started still holds the lock)\n");
     assert!(shown.contains(&gone), "{shown}");
     kill(command, Signal::SIGKILL).expect("it is still at work");
     let ran = stage.run(&["run", "--wait", "20s", "x", "--", "true"]);
@@ -271,9 +271,12 @@ fn a_release_that_fails_says_what_becomes_of_the_lock() {
     for (options, says) in [
         (
             &[][..],
-            "free when this process and all it has started have ended",
+            "free when this process and all processes that it started have ended",
         ),
-        (&["--lease", "1m", "--fixed"], "its lease will end it"),
+        (
+            &["--lease", "1m", "--fixed"],
+            "the lock is free when its lease expires",
+        ),
     ] {
         let command = ["x", "--", "sh", "-c", "echo held; read line; exit 3"];
         let mut command = stage.command(&[&["run"], options, &command].concat());
@@ -344,7 +347,8 @@ fn a_file_of_another_program_is_refused_without_advice_to_move_it() {
     let url = format!("sqlite:{file}");
     let refused = ran(distlock(&["run", "--url", &url, "x", "--", "true"]));
     assert_eq!(refused.code, 69, "{refused:?}");
-    let advice = "it is not a lock file, or it is damaged; choose another file with sqlite:PATH\n";
+    let advice =
+        "the file is not a lock file, or it is damaged; choose another file with sqlite:PATH\n";
     assert!(refused.err.ends_with(advice), "{refused:?}");
     assert_eq!(std::fs::read_to_string(&file).expect("it is there"), text);
     let folder = format!("{file}-clients");

@@ -125,7 +125,7 @@ fn too_few_open_files_are_a_message_and_no_panic(stage: &Stage) {
         let lines = usize::from(ran.code != 0);
         assert_eq!(ran.err.lines().count(), lines, "{limit}: {ran:?}");
         if ran.code == 71 {
-            let message = "distlock: cannot begin: Too many open files (os error 24); raise the limit (`ulimit -n`)\n";
+            let message = "distlock: cannot start: Too many open files (os error 24); raise the limit (`ulimit -n`)\n";
             assert_eq!(ran.err, message, "{limit}");
         }
     }

@@ -52,7 +52,7 @@ fn those_who_wait_in_line_are_shown(stage: &Stage) {
     assert_eq!(lock["kind"], "fair", "{lock}");
     let first = lock["waiting"][0].as_str().expect("an owner");
     let shown = stage.run(&["show", "x"]);
-    let line = format!("waiting   1 in line, {first} first\n");
+    let line = format!("waiting   1 in the queue, {first} first\n");
     assert!(shown.out.contains(&line), "{shown:?}");
 }
 
@@ -111,7 +111,7 @@ fn a_writer_inside_a_reader_is_refused(stage: &Stage) {
         let script = format!("exec {US} run {kind} x -- echo inside");
         let ran = stage.run(&["run", "--read", "x", "--", "sh", "-c", &script]);
         assert_eq!((ran.code, &*ran.out), (64, ""), "{ran:?}");
-        assert!(ran.err.contains("that one has to be `--write`"), "{ran:?}");
+        assert!(ran.err.contains("the outer run needs `--write`"), "{ran:?}");
     }
     let script = format!("exec {US} run --read x -- echo inside");
     let ran = stage.run(&["run", "--read", "x", "--", "sh", "-c", &script]);

@@ -30,9 +30,10 @@ fn a_latch_is_set_once(stage: &Stage) {
     // In a file no other state is a number.
     let state = stage.lasts(
         "`built` is the number 3: a latch, or another program's counter",
-        "`built` is a latch with 3 left",
+        "`built` is a latch with a count of 3",
     );
-    let message = format!("distlock: {state}; not a terminal: use `--force` to replace it\n");
+    let message =
+        format!("distlock: {state}; the input is not a terminal: use `--force` to replace it\n");
     assert_eq!(again.err, message);
     let forced = stage.run(&["latch", "set", "--force", "built", "2"]);
     assert_eq!((forced.code, &*forced.err), (0, ""));
@@ -59,10 +60,10 @@ fn a_wait_that_is_over_is_75(stage: &Stage) {
     let over = stage.run(&["latch", "wait", "--wait", "0", "built"]);
     assert_eq!(
         (over.code, &*over.err),
-        (75, "distlock: `built` has 2 left\n")
+        (75, "distlock: `built` is not open: its count is 2\n")
     );
     let over = stage.run(&["latch", "wait", "--wait", "2s", "built"]);
-    let message = "distlock: `built` has 2 left (waited 2s)\n";
+    let message = "distlock: `built` is not open: its count is 2 (waited 2s)\n";
     assert_eq!((over.code, &*over.err), (75, message));
     let other = ["latch", "wait", "--wait", "0", "--busy-code", "3", "built"];
     assert_eq!(stage.run(&other).code, 3);
@@ -79,9 +80,10 @@ fn one_that_nobody_counts_down_any_more_is_seen_and_taken_away(stage: &Stage) {
     let refused = stage.run(&["latch", "delete", "built"]);
     let state = stage.lasts(
         "`built` is the number 2: a latch, or another program's counter",
-        "`built` is a latch with 2 left",
+        "`built` is a latch with a count of 2",
     );
-    let message = format!("distlock: {state}; not a terminal: use `--force` to delete it\n");
+    let message =
+        format!("distlock: {state}; the input is not a terminal: use `--force` to delete it\n");
     assert_eq!((refused.code, refused.err), (64, message));
     assert_eq!(stage.run(&["latch", "show", "built"]).out, "2\n");
     assert_eq!(stage.run(&["latch", "delete", "--force", "built"]).code, 0);
@@ -89,7 +91,7 @@ fn one_that_nobody_counts_down_any_more_is_seen_and_taken_away(stage: &Stage) {
     let again = stage.run(&["latch", "delete", "--force", "built"]);
     assert_eq!(
         (again.code, &*again.err),
-        (1, "distlock: nobody has set `built`\n")
+        (1, "distlock: no latch `built` is set\n")
     );
     assert_eq!(stage.run(&["latch", "show", "built"]).out, "0\n");
 }
@@ -110,7 +112,7 @@ fn a_number_that_is_not_above_zero_is_neither_called_a_latch_nor_missing() {
         (
             "0",
             1,
-            "distlock: nobody has set `built`, or it is the number 0: another program's counter\n",
+            "distlock: no latch `built` is set, or it is the number 0: another program's counter\n",
         ),
     ] {
         stage.server().cmd(&["SET", "built", number]);

@@ -167,7 +167,7 @@ fn a_hold_of_several_that_lasted_too_long_names_them_all(stage: &Stage) {
 
 fn a_fixed_lease_that_runs_out_ends_the_command(stage: &Stage) {
     let (run, tree) = tree(stage, &["--lease", "6s", "--fixed", "x"], TREE);
-    ends_with_76(run, &tree, "lease ran out");
+    ends_with_76(run, &tree, "lease expired, and --fixed");
 }
 
 /// A script whose TERM trap runs three programs.
@@ -188,7 +188,7 @@ fn what_a_term_trap_starts_runs_undisturbed_after_a_loss(stage: &Stage) {
         assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
     });
     assert!(run.err.contains("`x` was lost: "), "{run:?}");
-    let advice = " (`distlock show x` says what is there now); ";
+    let advice = " (`distlock show x` shows its current state); ";
     assert!(run.err.contains(advice), "what to do: {run:?}");
     let message = "; sending TERM to the command (grace 1m)\n";
     assert!(run.err.ends_with(message), "{run:?}");
@@ -342,7 +342,7 @@ fn a_server_that_is_gone_ends_the_command_when_its_lease_does() {
     let (run, tree) = tree(&stage, &["--lease", "5s", "x"], TREE);
     stage.server().kill();
     let why = format!(
-        "`x` was lost: its lease ran out; renewal at {} failed: Connection refused",
+        "`x` was lost: its lease expired; renewal at {} failed: Connection refused",
         stage.url()
     );
     ends_with_76(run, &tree, &why);
@@ -353,7 +353,7 @@ fn a_server_that_stands_still_ends_the_command_when_its_lease_does() {
     let stage = Stage::redis();
     let (run, tree) = tree(&stage, &["--lease", "5s", "x"], TREE);
     stage.server().stop_process();
-    let why = format!("its lease ran out; renewal at {} failed: ", stage.url());
+    let why = format!("its lease expired; renewal at {} failed: ", stage.url());
     ends_with_76(run, &tree, &why);
     stage.server().continue_process();
 }

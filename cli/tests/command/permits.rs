@@ -23,7 +23,7 @@ fn a_name_that_was_a_semaphores_is_free_again_when_its_number_is_deleted(stage: 
     assert_eq!((deleted.code, &*deleted.out, &*deleted.err), (0, "", ""));
     assert_eq!(stage.run(&plain).code, 0);
     let again = stage.run(&["permits", "delete", "x"]);
-    let message = "distlock: nobody has said how many permits `x` has, or the number is 0\n";
+    let message = "distlock: no number of permits is set for `x`, or the number is 0\n";
     assert_eq!((again.code, &*again.err), (1, message));
 }
 
@@ -33,30 +33,29 @@ fn how_many_there_are_is_said_and_seen_without_taking_one(stage: &Stage) {
         (none.code, &*none.err),
         (
             1,
-            "distlock: nobody has said how many permits `x` has, or the number is 0\n"
+            "distlock: no number of permits is set for `x`, or the number is 0\n"
         )
     );
     let set = stage.run(&["permits", "set", "x", "2"]);
     assert_eq!((set.code, &*set.out, &*set.err), (0, "", ""));
     let shown = stage.run(&["permits", "show", "x"]);
-    assert_eq!((shown.code, &*shown.out), (0, "0 out, 2 to be had\n"));
+    assert_eq!((shown.code, &*shown.out), (0, "0 in use, 2 available\n"));
     let _held = stage.hold_with(&["--permits", "2", "x"]);
     let again = stage.run(&["permits", "set", "x", "2"]);
     assert_eq!((again.code, &*again.err), (0, ""), "the same number");
     let refused = stage.run(&["permits", "set", "x", "5"]);
-    let message = "distlock: permits of `x`: 2, in use: 1; not a terminal: use `--force` to replace the number\n";
+    let message = "distlock: permits of `x`: 2 in total, 1 in use; the input is not a terminal: use `--force` to replace the number\n";
     assert_eq!((refused.code, &*refused.err), (64, message));
     let forced = stage.run(&["permits", "set", "--force", "x", "5"]);
     assert_eq!((forced.code, &*forced.err), (0, ""));
     let shown = stage.run(&["permits", "show", "x"]);
-    assert_eq!((shown.code, &*shown.out), (0, "1 out, 4 to be had\n"));
+    assert_eq!((shown.code, &*shown.out), (0, "1 in use, 4 available\n"));
 }
 
 fn permits_that_are_out_are_taken_away_by_force_only(stage: &Stage) {
     let held = stage.hold_with(&["--permits", "2", "--lease", "6s", "x"]);
     let kept = stage.run(&["permits", "delete", "x"]);
-    let message =
-        "distlock: permits of `x`: 2, in use: 1; not a terminal: use `--force` to delete it\n";
+    let message = "distlock: permits of `x`: 2 in total, 1 in use; the input is not a terminal: use `--force` to delete it\n";
     assert_eq!((kept.code, &*kept.err), (64, message));
     assert_eq!(stage.run(&["permits", "delete", "--force", "x"]).code, 0);
     assert_eq!(held.end().code, 76);
@@ -68,10 +67,9 @@ fn permits_that_are_out_are_seen_and_kept_though_somebody_has_deleted_their_numb
     let held = stage.hold_with(&["--permits", "2", "--lease", "6s", "x"]);
     stage.server().cmd(&["DEL", "x"]);
     let shown = stage.run(&["permits", "show", "x"]);
-    assert_eq!((shown.code, &*shown.out), (0, "1 out, 0 to be had\n"));
+    assert_eq!((shown.code, &*shown.out), (0, "1 in use, 0 available\n"));
     let kept = stage.run(&["permits", "delete", "x"]);
-    let message =
-        "distlock: permits of `x`: 1, in use: 1; not a terminal: use `--force` to delete it\n";
+    let message = "distlock: permits of `x`: 1 in total, 1 in use; the input is not a terminal: use `--force` to delete it\n";
     assert_eq!((kept.code, &*kept.err), (64, message));
     let forced = stage.run(&["permits", "delete", "--force", "x"]);
     assert_eq!((forced.code, &*forced.err), (0, ""));
@@ -90,7 +88,7 @@ fn a_different_number_of_permits_is_refused(stage: &Stage) {
         assert_eq!((refused.code, refused.err), (64, message));
     }
     let shown = stage.run(&["permits", "show", "x"]);
-    assert_eq!(shown.out, "1 out, 1 to be had\n");
+    assert_eq!(shown.out, "1 in use, 1 available\n");
 }
 
 fn a_run_that_is_refused_for_one_name_creates_no_other(stage: &Stage) {
@@ -110,7 +108,7 @@ fn concurrent_first_runs_create_one_semaphore(stage: &Stage) {
         assert_eq!(ended.code, 0, "{ended:?}");
     }
     let shown = stage.run(&["permits", "show", "x"]);
-    assert_eq!(shown.out, "0 out, 2 to be had\n");
+    assert_eq!(shown.out, "0 in use, 2 available\n");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn a_run_inside_runs_under_the_permit(stage: &Stage) {
     let inside = format!("{US} run --wait 0 x -- echo inside");
     let ran = stage.run(&["run", "--permits", "1", "x", "--", "sh", "-c", &inside]);
     assert_eq!((ran.code, &*ran.out), (64, ""), "{ran:?}");
-    assert!(ran.err.contains("with a permit"), "{ran:?}");
+    assert!(ran.err.contains("holders of permits"), "{ran:?}");
     for (name, around) in [("y", &["--permits", "2"][..]), ("z", &["--read"])] {
         let inside = format!("{US} run --permits 1 --wait 0 {name} -- echo inside");
         let words = [&["run"], around, &[name, "--", "sh", "-c", &inside]].concat();
@@ -53,7 +53,7 @@ fn those_who_have_permits_are_shown(stage: &Stage) {
     let _other = stage.hold_with(&["--permits", "3", "x"]);
     let shown = stage.run(&["show", "x"]);
     assert!(shown.out.contains("kind      semaphore\n"), "{shown:?}");
-    let permits = "permits   2 out, 1 to be had\n";
+    let permits = "permits   2 in use, 1 available\n";
     assert!(shown.out.contains(permits), "{shown:?}");
     assert_eq!(shown.out.matches("command   sh -c").count(), 2, "{shown:?}");
     let lock = object(&stage.run(&["ls", "--json"]).out);

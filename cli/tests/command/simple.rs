@@ -174,7 +174,7 @@ fn another_librarys_lock_is_waited_for_and_left_alone() {
     stage.server().cmd(&theirs);
     let busy = stage.run(&["run", "--simple", "--wait", "0", "x", "--", "true"]);
     assert_eq!(busy.code, 75);
-    assert_eq!(busy.err, "distlock: `x` is held by somebody else\n");
+    assert_eq!(busy.err, "distlock: `x` is held by another owner\n");
     // The content of such a string may be anything.
     assert_eq!(stage.run(&["ls"]).out, "");
     for words in [

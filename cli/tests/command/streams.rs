@@ -155,7 +155,7 @@ fn an_owner_that_nobody_reads_is_74_and_holds_nothing() {
         drop(reader);
         let (code, err) = ran_into(stage.command(words).stdout(writer));
         assert_eq!(code, 74, "{words:?}");
-        assert!(err.contains("the lock is given back"), "{err}");
+        assert!(err.contains("the lock is released"), "{err}");
         assert!(!stage.is_held("x"));
     }
 }

@@ -193,7 +193,7 @@ fn a_command_in_the_background_that_wants_the_terminal_is_told_of(stage: &Stage)
     let asks = format!("{us} run x -- sh -c 'read line < /dev/tty' < /dev/null");
     let script = format!("set -m; {asks} & read line; kill $!; wait $!; echo ended with $?");
     let mut around = Terminal::run(stage, "sh", &["-c", &script], &[]);
-    around.shows("it wants the terminal");
+    around.shows("it needs the terminal");
     assert!(stage.is_held("x"));
     // Even a stopped run can be ended.
     around.types("\n");
@@ -222,7 +222,7 @@ fn taking_a_lock_away_is_asked_about(stage: &Stage) {
     for (answer, code) in [("n\n", 1), ("\n", 1), ("y\n", 0)] {
         assert!(stage.is_held("x"));
         let mut release = Terminal::start(stage, &["release", "x"], &[]);
-        release.shows("take `x` from ");
+        release.shows("release `x`, held by ");
         release.shows("[y/N]");
         release.types(answer);
         assert_eq!(release.end(), code, "{answer:?}");
@@ -231,7 +231,7 @@ fn taking_a_lock_away_is_asked_about(stage: &Stage) {
 }
 
 fn replacing_or_deleting_a_number_is_asked_about(stage: &Stage) {
-    let permits = ["0 out, 2 to be had\n", "0 out, 5 to be had\n", ""];
+    let permits = ["0 in use, 2 available\n", "0 in use, 5 available\n", ""];
     for (kind, [two, five, none]) in [("permits", permits), ("latch", ["2\n", "5\n", "0\n"])] {
         assert_eq!(stage.run(&[kind, "set", kind, "2"]).code, 0);
         for (words, answer, code, left) in [
@@ -303,7 +303,7 @@ fn a_writer_is_asked_about_as_a_plain_owner_is() {
         .server()
         .cmd(&["HSET", "x", "mode", "write", writer, "1"]);
     let mut release = Terminal::start(&stage, &["release", "x"], &[]);
-    release.shows("take `x` from 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1?");
+    release.shows("release `x`, held by 71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1?");
     release.types("y\n");
     assert_eq!(release.end(), 0);
     assert!(stage.server().hgetall("x").is_empty());

@@ -16,7 +16,7 @@ const MAX_REACQUIRE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Starts the maintenance task, which runs until the hold ends. Without a runtime there is no such task, and pending
 /// requests are undone.
-#[expect(clippy::disallowed_methods, reason = "the driver's own tasks")]
+#[expect(clippy::disallowed_methods, reason = "the driver owns these tasks")]
 pub(super) fn start(quorum_hold: &Arc<QuorumHold>, late: PendingVotes) {
     if let Ok(runtime) = Handle::try_current() {
         let task = runtime.spawn(in_process(maintain(quorum_hold.clone(), late)));

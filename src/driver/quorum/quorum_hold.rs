@@ -146,7 +146,7 @@ impl QuorumHold {
         drop(rest);
         // Emitted after the lock is released: a subscriber may call the guard that the event is about.
         self.targets[0].core.events.emit(Level::WARN, move || {
-            tracing::warn!(?name, ?reason, "lost on most servers");
+            tracing::warn!(target: "distlock::lease", lock = ?name, ?reason, "lost on a majority of the servers");
         });
         Some(end)
     }
@@ -401,7 +401,7 @@ impl QuorumHoldState {
 
 impl fmt::Debug for QuorumHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Majority")
+        f.debug_struct("QuorumHold")
             .field("members", &self.targets.len())
             .field("votes", &self.votes())
             .finish_non_exhaustive()

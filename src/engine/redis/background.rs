@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "they are not to wait for each other"
+    reason = "the requests do not wait for each other"
 )]
 
 use std::collections::HashMap;
@@ -68,7 +68,7 @@ pub(super) async fn collect_replies(
     let unknown = || {
         Err(StoreError::new(
             StoreErrorKind::Interrupted,
-            "the call was given up",
+            "the call was interrupted",
         ))
     };
     let answers = answers.into_iter();
@@ -91,8 +91,10 @@ async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Bac
                 .collect()
         }
         Ok(ScriptResult { value, .. }) => {
-            let failure =
-                StoreError::new(StoreErrorKind::Unexpected, format!("unexpected {value:?}"));
+            let failure = StoreError::new(
+                StoreErrorKind::Unexpected,
+                format!("unexpected reply {value:?}"),
+            );
             vec![Err(failure); requests.len()]
         }
         // One key that is forbidden or foreign may fail the whole call: find out which one, and spare the others.

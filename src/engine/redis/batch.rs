@@ -10,7 +10,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a call of many is nobody's own: it is a task, which ends when nobody waits any more"
+    reason = "a batch has several callers: it runs in a task, which ends when no caller waits any more"
 )]
 
 use std::pin::Pin;
@@ -46,7 +46,7 @@ pub(crate) struct Batcher {
 
 type BatchResult = Result<Reply, StoreError>;
 
-const RUNTIME_GONE: &str = "the connection's runtime has gone";
+const RUNTIME_GONE: &str = "the runtime of the connection has shut down";
 
 /// The future of one caller whose request is an item of a batch.
 struct BatchedCall {
@@ -181,7 +181,7 @@ impl Batcher {
         let Some(batch) = ScriptCall::batch(kind, &requests, &self.keys) else {
             let failure = StoreError::new(
                 StoreErrorKind::Unexpected,
-                "what goes alone was to go together",
+                "a request that cannot be batched was in a batch",
             );
             return fail_callers(waiting, &failure);
         };
@@ -216,8 +216,10 @@ impl Batcher {
                 }
             }
             Ok(ScriptReply::Executed(ScriptResult { value, .. })) => {
-                let failure =
-                    StoreError::new(StoreErrorKind::Unexpected, format!("unexpected {value:?}"));
+                let failure = StoreError::new(
+                    StoreErrorKind::Unexpected,
+                    format!("unexpected reply {value:?}"),
+                );
                 fail_callers(waiting, &failure);
             }
             // One key that this user may not access fails the whole call: find out which one, and spare the others.

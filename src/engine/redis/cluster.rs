@@ -54,7 +54,7 @@ impl Cluster {
     /// If no server can be reached, none knows a cluster, or they refuse the user or password.
     #[expect(
         clippy::disallowed_methods,
-        reason = "engines may wait, and ask several at once"
+        reason = "engines may wait, and query servers concurrently"
     )]
     pub async fn connect(
         seeds: &[(String, u16)],
@@ -77,7 +77,7 @@ impl Cluster {
         });
         let connected = tokio::time::timeout(limit, cluster.nodes.all()).await;
         let connected = connected.unwrap_or_else(|_| {
-            let why = format!("no server of the cluster has answered within {limit:?}");
+            let why = format!("no server of the cluster replied within {limit:?}");
             Err(StoreError::new(StoreErrorKind::Unreachable, why))
         });
         if let Ok(all) = &connected {
@@ -97,13 +97,13 @@ impl Cluster {
                 .known_slot_map()
                 .is_some_and(|slot_map| !slot_map.sharded)
         {
-            let why = "not all of its servers know sharded channels, as Redis does from 7.0 on; leave `pubsub` out";
+            let why = "not all servers of the cluster support sharded channels (Redis 7.0 or newer); omit `pubsub`";
             return Err(StoreError::new(StoreErrorKind::Unusable, why));
         }
         match connected {
             Err(failure) if lazy_connect && failure.is_transient() => {
                 events.emit(Level::WARN, move || {
-                    tracing::warn!(why = failure.detail, "not reachable yet");
+                    tracing::warn!(target: "distlock::connection", error = failure.detail, "the cluster is not reachable yet");
                 });
                 Ok(cluster)
             }
@@ -142,7 +142,7 @@ impl Engine for Cluster {
     }
 
     fn uptime(self: Arc<Self>) -> BoxFuture<Result<Option<Uptime>, StoreError>> {
-        let why = "a cluster has no vote in a quorum lock: its servers come and go by themselves";
+        let why = "a cluster has no vote in a quorum lock, because its servers can be replaced at any time";
         Box::pin(async move { Err(StoreError::new(StoreErrorKind::Unusable, why)) })
     }
 
@@ -162,7 +162,7 @@ impl Engine for Cluster {
     /// Fails: a watch has to poll. A sharded message reaches only the waiters of that very lock, and a message to all
     /// servers may arrive late, after later changes.
     fn monitor(self: Arc<Self>, _pattern: String) -> BoxFuture<Result<ChangeFeed, StoreError>> {
-        let why = "in a cluster nobody is told of all locks";
+        let why = "a cluster does not publish the changes of all locks";
         Box::pin(async move { Err(StoreError::new(StoreErrorKind::Unusable, why)) })
     }
 
@@ -209,7 +209,7 @@ impl Engine for Cluster {
 }
 
 /// Resolves when a server has restarted. A server that is gone may have a successor, so the others are queried.
-#[expect(clippy::disallowed_methods, reason = "they end with this")]
+#[expect(clippy::disallowed_methods, reason = "the tasks end with this future")]
 async fn unrest(nodes: &Arc<Nodes>) {
     loop {
         let Ok(all) = nodes.all().await else {
@@ -259,7 +259,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(3);
 /// Reads the label of each client, which is in a slot of its own.
 #[expect(
     clippy::disallowed_methods,
-    reason = "many small looks go out together"
+    reason = "the labels are read concurrently"
 )]
 async fn labels(
     nodes: Arc<Nodes>,
@@ -275,7 +275,7 @@ async fn labels(
         let gone = || {
             Err(StoreError::new(
                 StoreErrorKind::Interrupted,
-                "the look was given up",
+                "the query was interrupted",
             ))
         };
         let (place, label) = check.unwrap_or_else(|_| gone())?;

@@ -244,7 +244,10 @@ impl Connection {
     /// Fails in a forked child, which must neither write to its parent's connection nor read from it.
     fn not_forked(&self, cause: StoreErrorKind) -> Result<(), StoreError> {
         if self.is_forked() {
-            return Err(StoreError::new(cause, "this process was forked"));
+            return Err(StoreError::new(
+                cause,
+                "this process was forked; create a new client",
+            ));
         }
         Ok(())
     }
@@ -325,8 +328,8 @@ impl Connection {
             let server = connector.server();
             let failure = made.as_ref().err().map(|failure| failure.detail.clone());
             context.events.emit(Level::DEBUG, move || match failure {
-                None => tracing::debug!(%server, again = generation.0 > 1, "connected"),
-                Some(why) => tracing::debug!(%server, why, "cannot connect"),
+                None => tracing::debug!(target: "distlock::connection", %server, again = generation.0 > 1, "connected"),
+                Some(why) => tracing::debug!(target: "distlock::connection", %server, error = why, "cannot connect"),
             });
             let connected = match made {
                 Ok(mut opened) => {

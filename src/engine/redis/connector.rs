@@ -29,8 +29,7 @@ use crate::engine::{StoreError, StoreErrorKind};
 const MAX_SILENCE: Duration = Duration::from_secs(30);
 
 /// Error for a request that a cluster's server has redirected.
-const CLUSTER_NODE: &str =
-    "this is one of a cluster's servers; `redis-cluster://` is the address of all of them";
+const CLUSTER_NODE: &str = "the server is a node of a cluster; use `redis-cluster://`";
 
 /// A server, and the user to connect as.
 #[derive(Clone, Default)]
@@ -264,8 +263,9 @@ impl Connector {
         match &self.target {
             Target::Sentinels(sentinels) if failure::is_read_only(&failure) => {
                 let name = sentinels.name();
-                let why =
-                    format!("the master `{name}` is a replica by now, and no other is known yet");
+                let why = format!(
+                    "the master `{name}` has become a replica, and no new master is known yet"
+                );
                 StoreError::new(StoreErrorKind::NotReady, why)
             }
             Target::Sentinels(_) | Target::Fixed(_)
@@ -325,7 +325,7 @@ fn connection_info(address: &Address, settings: &RedisSettings) -> RedisResult<C
         },
         (Endpoint::Unix(path), _) => ConnectionAddr::Unix(path.clone()),
         (Endpoint::Sentinels(_), _) => {
-            let why = "sentinels are asked where the master is";
+            let why = "the sentinels must report the address of the master first";
             return Err((ErrorKind::InvalidClientConfig, why).into());
         }
     };
@@ -378,7 +378,7 @@ impl Default for Endpoint {
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Address")
-            .field("place", &self.endpoint)
+            .field("endpoint", &self.endpoint)
             .field("database", &self.database)
             .field("user", &self.user)
             .field("password", &self.password.as_ref().map(|_| "***"))
@@ -390,6 +390,6 @@ impl fmt::Debug for Address {
 /// Omits the password.
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Door").field(&self.server()).finish()
+        f.debug_tuple("Connector").field(&self.server()).finish()
     }
 }

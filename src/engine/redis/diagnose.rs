@@ -146,14 +146,14 @@ async fn answered<T>(
 ) -> Result<T, StoreError> {
     let answer = tokio::time::timeout(limit, answer).await;
     answer.unwrap_or_else(|_| {
-        let why = format!("no answer within {limit:?}");
+        let why = format!("no reply within {limit:?}");
         Err(StoreError::new(StoreErrorKind::TimedOut, why))
     })
 }
 
 /// Returns how far our wall clock is ahead of the server's, in milliseconds; `None` if the server does not report its
 /// time.
-#[expect(clippy::disallowed_methods, reason = "what is asked is the wall clock")]
+#[expect(clippy::disallowed_methods, reason = "the check compares wall clocks")]
 async fn clock_offset(redis: &Redis) -> Result<Option<i64>, StoreError> {
     let before = SystemTime::now();
     let Some((seconds, micros)) = query::<(u64, u64)>(redis, &redis::cmd("TIME")).await? else {

@@ -50,7 +50,7 @@ impl ScriptReply {
         match self {
             Self::Executed(said) => Ok(said),
             Self::Delayed(left) => {
-                let why = format!("nothing new is granted for another {left:?}");
+                let why = format!("the server grants no new locks for another {left:?}");
                 Err(StoreError::new(StoreErrorKind::NotReady, why))
             }
         }
@@ -104,14 +104,14 @@ impl DurabilityPolicy {
                 Some(Err(error)) => {
                     let why = failure::from_call_error(&error).detail;
                     return Err(not_replicated(format!(
-                        "replicas cannot be waited for: {why}"
+                        "the server cannot wait for replicas: {why}"
                     )));
                 }
                 Some(Ok(_)) | None => 0,
             };
             if acknowledged < i64::from(acks) && !planted!(AcksIgnored) {
                 return Err(not_replicated(format!(
-                    "{acknowledged} of {acks} replicas have acknowledged it within {timeout:?}"
+                    "{acknowledged} of {acks} replicas acknowledged the write within {timeout:?}"
                 )));
             }
         }
@@ -124,7 +124,7 @@ impl DurabilityPolicy {
                 .zip(server)
                 .is_some_and(|(replication, server)| server.still_matches(replication));
             if !same {
-                let why = "the server has been demoted or promoted meanwhile";
+                let why = "the server was demoted or promoted in the meantime";
                 return Err(StoreError::new(StoreErrorKind::Interrupted, why));
             }
         }

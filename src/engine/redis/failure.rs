@@ -8,7 +8,7 @@ use crate::engine::{StoreError, StoreErrorKind};
 pub(crate) fn from_connect_error(error: &RedisError) -> StoreError {
     let mut failure = from_call_error(error);
     if failure.detail.starts_with("NOAUTH") {
-        failure.detail = "it asks for a password: redis://user:password@host/".into();
+        failure.detail = "the server requires a password: redis://user:password@host/".into();
     } else if failure.detail.starts_with("WRONGPASS") {
         failure.detail += " (special characters in an address must be percent-encoded)";
     }
@@ -66,7 +66,7 @@ pub(crate) fn from_call_error(error: &RedisError) -> StoreError {
         )
         | ErrorKind::Extension => return from_text(&text(error)),
         ErrorKind::Parse => {
-            let why = "what answers there does not speak Redis' protocol (wrong port, or TLS, which is rediss://?)";
+            let why = "the server does not speak the Redis protocol (wrong port, or TLS, which needs rediss://?)";
             return StoreError::new(StoreErrorKind::Unexpected, why);
         }
         _ if error.is_timeout() => StoreErrorKind::TimedOut,
@@ -254,9 +254,10 @@ pub(super) fn without_hint(failure: &StoreError) -> &str {
 }
 
 /// Hint for a connection that the server has closed.
-const TLS_HINT: &str = "; if this port speaks TLS, it is rediss://";
+const TLS_HINT: &str = "; if this port uses TLS, use rediss://";
 /// Hint for a command that the user may not run.
-const ACL_HINT: &str = "; its `ACL LOG` says what is missing, docs/connecting.md what locks need";
+const ACL_HINT: &str =
+    "; `ACL LOG` on the server shows the missing right; docs/connecting.md lists all of them";
 
 #[cfg(test)]
 mod tests {

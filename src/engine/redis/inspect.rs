@@ -25,7 +25,7 @@ const DENIED_FOR: Duration = Duration::from_secs(60);
 pub(super) struct DeniedScopes(Mutex<Vec<(InspectScope, Instant)>>);
 
 impl DeniedScopes {
-    #[expect(clippy::disallowed_methods, reason = "engines have a clock")]
+    #[expect(clippy::disallowed_methods, reason = "engines may read the clock")]
     fn add(&self, scope: InspectScope) {
         let mut denied = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !denied.iter().any(|(known, _)| *known == scope) {

@@ -112,7 +112,7 @@ impl Redis {
             Err(failure) if settings.lazy_connect && failure.is_transient() => {
                 let (server, why) = (redis.server.clone(), failure.detail);
                 settings.events.emit(Level::WARN, move || {
-                    tracing::warn!(server, why, "not reachable yet");
+                    tracing::warn!(target: "distlock::connection", server, error = why, "the server is not reachable yet");
                 });
                 return Ok(redis);
             }
@@ -251,6 +251,7 @@ impl Redis {
             let policy = policy.to_owned();
             self.events.emit(Level::WARN, move || {
                 tracing::warn!(
+                    target: "distlock::connection",
                     policy,
                     "this server may evict held locks when memory is short; set maxmemory-policy noeviction"
                 );

@@ -22,7 +22,10 @@ impl Tls {
     /// # Errors
     ///
     /// Always.
-    #[expect(clippy::unused_async, reason = "the same shape as its twin")]
+    #[expect(
+        clippy::unused_async,
+        reason = "the same signature as in the enabled module"
+    )]
     pub async fn load(_: TlsMaterial) -> Result<Self, TlsConfigError> {
         Err(TlsConfigError {
             part: TlsPart::System,
@@ -34,7 +37,10 @@ impl Tls {
         match *self {}
     }
 
-    #[expect(clippy::unused_async, reason = "the same shape as its twin")]
+    #[expect(
+        clippy::unused_async,
+        reason = "the same signature as in the enabled module"
+    )]
     pub(super) async fn open(
         &self,
         _: &ConnectionInfo,

@@ -8,7 +8,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "an engine's own task keeps its own time"
+    reason = "the engine owns this task and its timers"
 )]
 
 use std::pin::Pin;
@@ -83,7 +83,7 @@ impl OptimisticCalls {
     /// Carries out a request. If the future is dropped, the request may or may not be carried out.
     pub(super) fn call(&self, request: Request) -> engine::BoxFuture<OptimisticResult> {
         if request.subject.kind.needs_scripts() {
-            let why = "this kind of lock needs scripts, which the address turns off (scripts=off)";
+            let why = "this kind of lock needs scripts, which the url turns off (scripts=off)";
             return Box::pin(async move { Err(StoreError::new(StoreErrorKind::Denied, why)) });
         }
         let (answer, outcome) = oneshot::channel();
@@ -92,7 +92,7 @@ impl OptimisticCalls {
         Box::pin(async move {
             let gone = || {
                 // The request may have been in flight when the task panicked.
-                let why = "the request was given up";
+                let why = "the request was interrupted";
                 Err(StoreError::new(StoreErrorKind::Interrupted, why))
             };
             outcome.await.unwrap_or_else(|_| gone())
@@ -226,7 +226,7 @@ impl OptimisticTask {
                 return Ok(reply);
             }
         }
-        let why = "others have changed the lock each time before it could be written";
+        let why = "other clients changed the lock before each attempt to write it";
         Err(StoreError::new(StoreErrorKind::NotReady, why))
     }
 
@@ -253,7 +253,7 @@ impl OptimisticTask {
             Err(_) => {
                 return Err(StoreError::new(
                     StoreErrorKind::TimedOut,
-                    "no answer in time",
+                    "no reply in time",
                 ));
             }
         };

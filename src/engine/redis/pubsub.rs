@@ -6,7 +6,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "an engine's own task keeps its own time"
+    reason = "the engine owns this task and its timers"
 )]
 
 use std::fmt;
@@ -51,7 +51,7 @@ struct ChannelFilter(Box<dyn Fn(&str) -> bool + Send>);
 
 impl fmt::Debug for ChannelFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sieve").finish_non_exhaustive()
+        f.debug_struct("ChannelFilter").finish_non_exhaustive()
     }
 }
 
@@ -74,7 +74,7 @@ impl PubSub {
             ear: Arc::downgrade(&ear),
             ready,
         };
-        let gone = || StoreError::new(StoreErrorKind::Unreachable, "the listening task has ended");
+        let gone = || StoreError::new(StoreErrorKind::Unreachable, "the subscriber task has ended");
         self.commands.send(command).map_err(|_| gone())?;
         // The subscription exists before the wait: dropping this future must unsubscribe, too.
         let commands = self.commands.clone();

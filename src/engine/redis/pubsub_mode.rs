@@ -76,7 +76,7 @@ async fn send_each(
         // A server that gives a slot away sends SUNSUBSCRIBE unasked, and the crate takes it for the reply to the
         // pending command.
         if !confirms(&answer.extract_error()?, confirmation, name) {
-            let why = "another channel was confirmed than was asked for";
+            let why = "the server confirmed another channel than the requested one";
             return Err((ErrorKind::Io, why).into());
         }
     }

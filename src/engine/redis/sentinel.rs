@@ -123,7 +123,7 @@ impl WatchedMaster {
             topology_tx,
             retry_tick_tx,
         );
-        #[expect(clippy::disallowed_methods, reason = "an engine's own task")]
+        #[expect(clippy::disallowed_methods, reason = "the engine owns this task")]
         runtime.spawn(in_process(task.run()));
         Self {
             topology,
@@ -145,7 +145,12 @@ impl WatchedMaster {
             topology.master.is_some() || topology.failed_refreshes > failed_refreshes
         });
         let known = known.await.map(|known| known.clone());
-        let gone = |_| StoreError::new(StoreErrorKind::Unreachable, "the client's thread has gone");
+        let gone = |_| {
+            StoreError::new(
+                StoreErrorKind::Unreachable,
+                "the background thread of the client has ended",
+            )
+        };
         let SentinelTopology {
             master,
             term,
@@ -155,7 +160,7 @@ impl WatchedMaster {
         match master {
             Some(addr) => Ok((addr, MasterEpoch(Some((topology, term))))),
             None => Err(last_error.unwrap_or_else(|| {
-                let why = "no sentinel has said where the master is";
+                let why = "no sentinel has reported the address of the master";
                 StoreError::new(StoreErrorKind::Unreachable, why)
             })),
         }
@@ -221,7 +226,10 @@ impl MasterEpoch {
     pub(crate) fn on_change(&self, then: impl FnOnce() + Send + 'static) -> Option<AbortOnDrop> {
         self.0.as_ref()?;
         let mut master_epoch = self.clone();
-        #[expect(clippy::disallowed_methods, reason = "it ends with its connection")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the task ends with its connection"
+        )]
         let following = tokio::spawn(async move {
             master_epoch.changed().await;
             then();
@@ -253,9 +261,9 @@ impl fmt::Debug for Sentinels {
 impl fmt::Debug for WatchedMaster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let topology = self.topology.borrow();
-        f.debug_struct("Master")
+        f.debug_struct("WatchedMaster")
             .field("name", &self.name())
-            .field("site", &topology.master)
+            .field("master", &topology.master)
             .finish_non_exhaustive()
     }
 }

@@ -54,8 +54,8 @@ const ALERT_WAIT: Duration = Duration::from_millis(200);
 
 const NOT_IN_TIME: &str = "no connection in time";
 const NO_HANDSHAKE: &str =
-    "no answer to a TLS greeting in time (does this port speak TLS? without it is redis://)";
-const NO_ANSWER: &str = "no answer in time";
+    "no reply to the TLS handshake in time (does this port use TLS? if not, use redis://)";
+const NO_ANSWER: &str = "no reply in time";
 
 /// Reads files on a thread of its own, so that no task waits for a disk. Tokio's own blocking threads are not used:
 /// tokio panics if none can be started.
@@ -124,11 +124,11 @@ impl Tls {
     ) -> Result<MultiplexedConnection, StoreError> {
         let deadline = Instant::now() + limit.min(MAX_TIMEOUT);
         let ConnectionAddr::TcpTls { host, port, .. } = info.addr() else {
-            let why = "only a TCP port can speak TLS";
+            let why = "TLS needs a TCP port";
             return Err(StoreError::new(StoreErrorKind::Unusable, why));
         };
         let name = ServerName::try_from(host.clone()).map_err(|_| {
-            let why = format!("`{host}` is no name that a certificate can have");
+            let why = format!("`{host}` is not a valid host name for a certificate");
             StoreError::new(StoreErrorKind::Unusable, why)
         })?;
         let tls_config = self.current_config().await;
@@ -185,13 +185,13 @@ impl Tls {
                 let new = Arc::new(new);
                 *self.lock() = new.clone();
                 self.events.emit(Level::INFO, || {
-                    tracing::info!("other certificates are in the files, and used from now on");
+                    tracing::info!(target: "distlock::connection", "the certificate files have changed; the new certificates are used from now on");
                 });
                 new
             }
             Err(TlsConfigError { reason, .. }) => {
                 self.events.emit(Level::WARN, move || {
-                    tracing::warn!(why = reason, "going on with the certificates from before");
+                    tracing::warn!(target: "distlock::connection", error = reason, "the changed certificate files cannot be used; the old certificates stay in use");
                 });
                 before
             }
@@ -226,7 +226,7 @@ async fn accepted(stream: &mut TlsStream<TcpStream>, limit: Instant) -> io::Resu
             Err(io::ErrorKind::UnexpectedEof.into())
         }
         Poll::Ready(Ok(())) => {
-            let why = "it speaks before it is spoken to";
+            let why = "the server sent data before the first request";
             Err(io::Error::new(io::ErrorKind::InvalidData, why))
         }
     }

@@ -2,7 +2,10 @@
 
 #![cfg_attr(
     not(feature = "tls"),
-    allow(dead_code, reason = "without TLS they are handed in and refused")
+    allow(
+        dead_code,
+        reason = "a build without TLS accepts and rejects them, but does not read them"
+    )
 )]
 
 use std::fmt;

@@ -37,15 +37,15 @@ pub(super) fn locking(tried: [Result<Reply, StoreError>; 2]) -> Diagnostic {
     let what = "locking";
     let found = match tried {
         [Ok(Reply::Granted { .. }), Ok(Reply::Released { .. })] => {
-            return Diagnostic::ok(what, "a lock was taken and given back");
+            return Diagnostic::ok(what, "a lock was acquired and released");
         }
         [Err(failure), _] | [_, Err(failure)] => failure.detail,
         [taken, given_back] => {
-            format!("a lock was not taken and given back: {taken:?}, {given_back:?}")
+            format!("a lock was not acquired and released: {taken:?}, {given_back:?}")
         }
     };
     let advice =
-        "see that the disk has room, and that this user may write to the file and beside it";
+        "check that the disk has space, and that this user may write to the file and its folder";
     Diagnostic::fail(what, found, advice)
 }
 
@@ -56,10 +56,18 @@ fn permissions(mode: Option<u32>) -> Diagnostic {
             Diagnostic::ok(what, format!("{mode:o}: this user only"))
         }
         Some(mode) => {
-            let found = format!("{mode:o}: other users may look at it");
-            Diagnostic::warn(what, found, "chmod go= it, if names are nobody's business")
+            let found = format!("{mode:o}: other users may read the file");
+            Diagnostic::warn(
+                what,
+                found,
+                "run `chmod go=` on the file if the names of the locks are private",
+            )
         }
-        None => Diagnostic::fail(what, "the file is not there any more", "start anew"),
+        None => Diagnostic::fail(
+            what,
+            "the file no longer exists",
+            "restart all programs that use it",
+        ),
     }
 }
 
@@ -68,8 +76,7 @@ fn journal(mode: &str) -> Diagnostic {
     if mode.eq_ignore_ascii_case("wal") {
         return Diagnostic::ok(what, mode);
     }
-    let advice =
-        "another program has changed it; end all that use it, and `PRAGMA journal_mode=WAL`";
+    let advice = "another program changed the mode; end all users of the file, run `PRAGMA journal_mode=WAL`";
     Diagnostic::warn(what, mode, advice)
 }
 
@@ -78,7 +85,7 @@ fn integrity(said: &str) -> Diagnostic {
     if said == "ok" {
         return Diagnostic::ok(what, said);
     }
-    let advice = "the file is damaged: restore it, or choose another with sqlite:PATH";
+    let advice = "the file is damaged: restore it, or choose another one with sqlite:PATH";
     Diagnostic::fail(what, said, advice)
 }
 

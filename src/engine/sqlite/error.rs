@@ -13,26 +13,26 @@ pub(super) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> StoreError {
     let path = path.display();
     if let rusqlite::Error::FromSqlConversionFailure(..) = error {
         let detail = format!(
-            "`{path}`: a row of it cannot be read ({error}): the file is damaged; restore it, or choose another with sqlite:PATH"
+            "`{path}`: a row cannot be read ({error}); the file is damaged; restore it, or choose another file with sqlite:PATH"
         );
         return StoreError::new(StoreErrorKind::Unusable, detail);
     }
     let (kind, hint) = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
             StoreErrorKind::NotReady,
-            "another process has it to itself; is one of them stopped?",
+            "another process has locked the file; check whether that process is stopped",
         ),
         Some(ErrorCode::DiskFull) => (StoreErrorKind::OutOfMemory, "the disk is full"),
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => (
             StoreErrorKind::Unusable,
-            "it is not a lock file, or it is damaged; choose another file with sqlite:PATH",
+            "the file is not a lock file, or it is damaged; choose another file with sqlite:PATH",
         ),
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => (
             StoreErrorKind::Denied,
-            "this user must be able to write to it and to its folder",
+            "this user must be able to write to the file and to its folder",
         ),
         // It is not known whether the request was executed.
-        _ => (StoreErrorKind::Unexpected, "see to the disk"),
+        _ => (StoreErrorKind::Unexpected, "check the disk"),
     };
     StoreError::new(kind, format!("`{path}`: {error}; {hint}"))
 }
@@ -59,8 +59,9 @@ pub(super) fn from_io(path: &Path, error: &io::Error) -> StoreError {
 /// Creates the error for a file that was not opened in time.
 pub(super) fn open_timed_out(path: &Path, limit: Duration) -> StoreError {
     let path = path.display();
-    let detail =
-        format!("`{path}`: not opened within {limit:?}; is a process that uses it stopped?");
+    let detail = format!(
+        "`{path}`: the file was not opened within {limit:?}; check whether a process that uses it is stopped"
+    );
     StoreError::new(StoreErrorKind::Unreachable, detail)
 }
 

@@ -34,10 +34,14 @@ pub(super) fn prepare_file(path: &Path) -> Result<(PathBuf, bool), StoreError> {
     let made = create_file(path)?;
     let file = fs::metadata(path).map_err(|error| from_io(path, &error))?;
     if !file.is_file() {
-        return Err(unusable(path, "not a file; name the file with sqlite:PATH"));
+        return Err(unusable(
+            path,
+            "not a regular file; name a file with sqlite:PATH",
+        ));
     }
     if file.nlink() > 1 {
-        let why = "it has another name (a hard link), whose users would not meet ours; remove one, or use a symbolic link";
+        let why = "the file has another name (a hard link), whose users would not share these locks; remove one, \
+                   or use a symbolic link";
         return Err(unusable(path, why));
     }
     check_owner(path, &file)?;
@@ -65,7 +69,8 @@ fn check_parent_dir(folder: &Path, closest: bool) -> Result<(), StoreError> {
     if !(open || foreign && closest) {
         return Ok(());
     }
-    let why = "other users may replace what is in it; choose a folder that only you can write to";
+    let why =
+        "other users can replace files in this folder; choose a folder that only you can write to";
     Err(unusable(folder, why))
 }
 
@@ -118,7 +123,7 @@ pub(super) fn prepare_dir(path: &Path) -> Result<(), StoreError> {
     if !folder.is_dir() {
         return Err(unusable(
             path,
-            "a folder is needed there, and this is none; choose another file with sqlite:PATH",
+            "not a folder, although one is needed there; choose another file with sqlite:PATH",
         ));
     }
     check_owner(path, &folder)
@@ -140,7 +145,7 @@ fn check_owner(path: &Path, found: &Metadata) -> Result<(), StoreError> {
     }
     if others_write(found) {
         let why = format!(
-            "other users may write to it (mode {:o}); take that away with `chmod go-w`",
+            "other users can write to it (mode {:o}); remove that permission with `chmod go-w`",
             found.mode() & 0o777
         );
         return Err(unusable(path, &why));
@@ -163,7 +168,7 @@ fn check_local(folder: &Path) -> Result<(), StoreError> {
     match network_file_system(kind) {
         Some(name) => {
             let why = format!(
-                "it is on a file system ({name}) that other machines may use too; choose a local folder, or redis://"
+                "it is on a file system ({name}) that other machines may use as well; choose a local folder, or redis://"
             );
             Err(unusable(folder, &why))
         }

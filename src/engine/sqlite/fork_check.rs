@@ -12,7 +12,7 @@ use crate::engine::fork_detector::ForkDetector;
 pub(super) fn refuse_forked_child(path: &Path) -> Result<(), StoreError> {
     static FIRST: OnceLock<ForkDetector> = OnceLock::new();
     if FIRST.get_or_init(ForkDetector::current).has_forked() {
-        let why = "this process was forked from one that uses such a file; it must be started anew (exec) to use one";
+        let why = "this process was forked from one that uses a file of locks; a forked process must call exec before it uses one";
         return Err(unusable(path, why));
     }
     Ok(())

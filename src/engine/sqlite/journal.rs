@@ -209,7 +209,7 @@ fn change(word: &str) -> Result<Change> {
         .into_iter()
         .find(|change| self::change_name(*change) == word);
     change.ok_or_else(|| {
-        let why = format!("`{word}` is nothing that happens to a lock");
+        let why = format!("`{word}` is not a known change of a lock");
         rusqlite::Error::FromSqlConversionFailure(4, Type::Text, why.into())
     })
 }

@@ -91,7 +91,7 @@ impl Sqlite {
     /// work.
     #[expect(
         clippy::disallowed_methods,
-        reason = "engines may wait and start tasks; this ends with the engine"
+        reason = "engines may wait and start tasks; the task ends with the engine"
     )]
     pub async fn connect(
         settings: SqliteSettings,

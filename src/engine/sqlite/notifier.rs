@@ -61,7 +61,7 @@ impl Notifier {
     }
 
     /// Binds this client's wake socket. If that fails, its waiters retry by themselves.
-    #[expect(clippy::disallowed_methods, reason = "ends with the store")]
+    #[expect(clippy::disallowed_methods, reason = "the task ends with the store")]
     pub(super) fn bind_socket(&mut self) {
         let address = self.client_dir.socket_path(&self.client);
         if self.receiver.is_some() && address.exists() {
@@ -78,7 +78,7 @@ impl Notifier {
             Err(error) => {
                 let file = address.display().to_string();
                 self.events.emit(Level::WARN, move || {
-                    tracing::warn!(file, %error, "no bell: those who wait ask every two seconds");
+                    tracing::warn!(target: "distlock::connection", file, %error, "no wake socket: waiters poll every two seconds");
                 });
             }
         }

@@ -33,8 +33,8 @@ pub(super) fn check_reset_allowed(
     };
     if there.id == here.id {
         let why = format!(
-            "it is used in another time namespace, whose clock cannot be compared with this one's ({}, here {}); \
-             use it from one time namespace only, or remove it and the folder beside it when nothing uses it",
+            "the file is used in another time namespace, whose clock cannot be compared with this one ({}, here {}); \
+             use the file in one time namespace only, or remove it and the folder beside it when no process uses it",
             there.clock, here.clock
         );
         return Err(unusable(path, &why));
@@ -43,12 +43,12 @@ pub(super) fn check_reset_allowed(
         match client_dir.may_be_alive(client) {
             Ok(false) => {}
             Ok(true) => {
-                let why = "another machine uses it too, and machines share no clock; choose a local folder, or redis://";
+                let why = "another machine uses the file as well, and machines share no clock; choose a local folder, or redis://";
                 return Err(unusable(path, why));
             }
             Err(error) => {
                 let why = format!(
-                    "it is of another start of the machine, and whether a client of that start is alive cannot be found out: {error}"
+                    "the file is from another boot of the machine, and it is unknown whether a client of that boot is alive: {error}"
                 );
                 return Err(unusable(path, &why));
             }

@@ -37,6 +37,6 @@ pub(super) fn reply(request: &Request, path: &Path) -> Result<Reply, StoreError>
 }
 
 pub(super) fn error(path: &Path) -> StoreError {
-    let why = "it was removed or replaced while it was in use; make a new client";
+    let why = "the file was removed or replaced while it was in use; create a new client";
     unusable(path, why)
 }

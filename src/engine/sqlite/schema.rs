@@ -98,13 +98,13 @@ pub(super) fn open(
             // A process may have removed it, and another one be creating it anew.
             pause();
             if was_made() {
-                let why = "it was emptied, and what was held in it is forgotten; remove it and the folder beside it to begin anew";
+                let why = "the file was emptied, and its locks are lost; remove it and the folder beside it to start again";
                 return Err(unusable(path, why));
             }
         }
         create(&db, busy_timeout).map_err(failed)?;
     } else if application != APPLICATION_ID {
-        let why = "it is a database of another program; choose another file with sqlite:PATH";
+        let why = "the file is a database of another program; choose another file with sqlite:PATH";
         return Err(unusable(path, why));
     }
     // A commit survives the end of the process at once, and that of the machine after the next
@@ -126,7 +126,7 @@ pub(super) fn check_version(db: &Connection, path: &Path) -> Result<(), StoreErr
     let version = number(db, "PRAGMA user_version").map_err(|error| from_sqlite(path, &error))?;
     if version > CURRENT_VERSION {
         let why = format!(
-            "a newer distlock has made it (version {version}, this one knows {CURRENT_VERSION}); upgrade"
+            "a newer distlock created the file (version {version}, this one supports {CURRENT_VERSION}); upgrade"
         );
         return Err(unusable(path, &why));
     }
@@ -198,14 +198,14 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 /// Sleeps long enough for another process to record that a file is new.
-#[expect(clippy::disallowed_methods, reason = "a thread of the engine's own")]
+#[expect(clippy::disallowed_methods, reason = "the engine owns the thread")]
 fn pause() {
     std::thread::sleep(Duration::from_millis(100));
 }
 
 /// Returns a busy handler that sleeps between attempts, a little longer each time, until
 /// `busy_timeout` is over.
-#[expect(clippy::disallowed_methods, reason = "a thread of the engine's own")]
+#[expect(clippy::disallowed_methods, reason = "the engine owns the thread")]
 fn busy_handler(busy_timeout: Duration) -> impl FnMut(i32) -> bool + Send + 'static {
     let mut begun = Instant::now();
     move |tries| {

@@ -43,7 +43,7 @@ struct JobQueues {
 
 impl FileWorker {
     /// Starts the thread, which opens the file.
-    #[expect(clippy::disallowed_methods, reason = "the engine's own thread")]
+    #[expect(clippy::disallowed_methods, reason = "the engine owns this thread")]
     pub(super) async fn start(
         open: impl FnOnce() -> Result<SqliteStore, StoreError> + Send + 'static,
         events: Events,
@@ -155,6 +155,6 @@ impl Drop for FileWorker {
 fn worker_ended() -> StoreError {
     StoreError::new(
         StoreErrorKind::Interrupted,
-        "the thread with the file has ended",
+        "the thread that uses the file has ended",
     )
 }

@@ -74,7 +74,7 @@ async fn the_signal_says_what_was_lost(stage: &Stage<impl Family>) -> Played {
     let lost = in_time(held.lost()).await.expect("it was lost");
     assert_eq!(*lost.name, *name);
     assert_eq!(lost.reason, LostReason::Expired);
-    assert!(lost.to_string().contains("ran out"), "{lost}");
+    assert!(lost.to_string().contains("expired"), "{lost}");
     let error = Error::from(lost);
     assert!(matches!(
         error,

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "engines may wait, and what is asked ends with who asks"
+    reason = "engines may wait, and the queries end with their caller"
 )]
 
 use std::sync::Arc;
@@ -76,11 +76,11 @@ async fn servers(
         let silent = |_| {
             Err(StoreError::new(
                 StoreErrorKind::TimedOut,
-                "it does not answer",
+                "the server does not reply",
             ))
         };
         let findings = found.unwrap_or_else(silent).unwrap_or_else(|failure| {
-            let advice = "see to it: the locks in its slots cannot be had";
+            let advice = "repair or replace this server: the locks in its slots cannot be acquired";
             vec![Diagnostic::fail(UNREACHABLE, failure.detail, advice)]
         });
         (addr, findings)

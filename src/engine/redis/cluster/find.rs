@@ -26,7 +26,8 @@ pub(super) async fn find(nodes: Arc<Nodes>, pattern: &str, from: u64) -> Result<
     let page = find::find(node, pattern, from & (CURSOR_BITS | FLAG_BITS)).await?;
     let next = match page.next {
         Some(next) if next & !(CURSOR_BITS | FLAG_BITS) != 0 => {
-            let why = format!("a cursor that is greater than any server's: {next}");
+            let why =
+                format!("unexpected SCAN cursor {next}: it is greater than that of any server");
             return Err(StoreError::new(StoreErrorKind::Unexpected, why));
         }
         Some(next) => Some(next | position << NODE_SHIFT),

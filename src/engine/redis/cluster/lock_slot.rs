@@ -32,8 +32,10 @@ pub(super) fn slot_of_key(keys: &Keys, name: &str) -> Slot {
     Slot::of(&keys.lock(name).to_string())
 }
 
-const LOCK_BRACES: &str = "in a cluster what belongs to a lock has to be in one slot, so braces in its name have to be a pair with something between them, as in `{order}:42`";
-const LATCH_BRACES: &str = "in a cluster Redisson has the messages of a latch in another slot than the latch if there is a brace in its name";
+const LOCK_BRACES: &str = "in a cluster, all keys of a lock must be in one slot; braces in its name must be a pair \
+                           with text between them, as in `{order}:42`";
+const LATCH_BRACES: &str = "in a cluster, the name of a latch must not contain braces, because Redisson's channel for \
+                            it would be in another slot";
 
 #[cfg(test)]
 mod tests {

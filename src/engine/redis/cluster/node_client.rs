@@ -46,7 +46,7 @@ impl ClusterNodeClient {
         };
         let answer = timeout(limit, exchange).await;
         answer.unwrap_or_else(|_| {
-            let why = format!("no answer within {limit:?}");
+            let why = format!("no reply within {limit:?}");
             Err(StoreError::new(StoreErrorKind::Unreachable, why))
         })
     }
@@ -73,7 +73,12 @@ fn parse_answers(addr: &NodeAddr, answers: Vec<Value>) -> Result<NodeView, Store
     let nodes = answers.next().and_then(Result::ok);
     let nodes = nodes.and_then(|nodes| redis::from_redis_value::<String>(nodes).ok());
     let claims = slot_map::parse_slots(addr, slots, &nodes.unwrap_or_default());
-    let strange = || StoreError::new(StoreErrorKind::Unexpected, "CLUSTER SLOTS makes no sense");
+    let strange = || {
+        StoreError::new(
+            StoreErrorKind::Unexpected,
+            "the reply to CLUSTER SLOTS is malformed",
+        )
+    };
     Ok(NodeView {
         claims: claims.ok_or_else(strange)?,
         sharded: match answers.next() {
@@ -87,7 +92,7 @@ fn refusal(error: &RedisError) -> StoreError {
     let failure = failure::from_connect_error(error);
     let disabled = "ERR This instance has cluster support disabled";
     if failure.detail.starts_with(disabled) {
-        let why = "this server is in no cluster; `redis://` is its address";
+        let why = "the server is not part of a cluster; use `redis://`";
         return StoreError::new(StoreErrorKind::Unusable, why);
     }
     failure

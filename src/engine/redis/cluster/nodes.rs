@@ -87,7 +87,7 @@ impl Nodes {
         });
         let seeds = NodeAddr::from_hosts(seeds).into();
         let weak = Arc::downgrade(&nodes);
-        #[expect(clippy::disallowed_methods, reason = "an engine's own task")]
+        #[expect(clippy::disallowed_methods, reason = "the engine owns this task")]
         background.spawn(async move {
             let task = ClusterWatcher {
                 client,
@@ -114,7 +114,12 @@ impl Nodes {
             topology.slot_map.is_some() || topology.failed_refreshes > failed_refreshes
         });
         let known = known.await.map(|known| known.clone());
-        let gone = |_| StoreError::new(StoreErrorKind::Unreachable, "the client's thread has gone");
+        let gone = |_| {
+            StoreError::new(
+                StoreErrorKind::Unreachable,
+                "the background thread of the client has ended",
+            )
+        };
         let ClusterTopology {
             slot_map,
             last_error,
@@ -122,7 +127,7 @@ impl Nodes {
         } = known.map_err(gone)?;
         slot_map.ok_or_else(|| {
             last_error.unwrap_or_else(|| {
-                let why = "no server has said who has which slot";
+                let why = "no server has reported the slots of the cluster";
                 StoreError::new(StoreErrorKind::Unreachable, why)
             })
         })
@@ -137,7 +142,7 @@ impl Nodes {
     pub(super) async fn owner(&self, slot: Slot) -> Result<NodeAddr, StoreError> {
         let slot_map = self.slot_map().await?;
         let Some(addr) = slot_map.owner(slot) else {
-            let why = format!("no server of the cluster has slot {}", slot.number());
+            let why = format!("no server of the cluster owns slot {}", slot.number());
             return Err(StoreError::new(StoreErrorKind::NotReady, why));
         };
         Ok(addr.clone())
@@ -234,7 +239,7 @@ impl Nodes {
         if self.fork_detector.has_forked() {
             return Err(StoreError::new(
                 StoreErrorKind::Unreachable,
-                "this process was forked",
+                "this process was forked; create a new client",
             ));
         }
         Ok(())
@@ -273,7 +278,7 @@ impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slot_map = self.known_slot_map();
         f.debug_struct("Nodes")
-            .field("sites", &slot_map.as_ref().map(|slot_map| slot_map.addrs()))
+            .field("addrs", &slot_map.as_ref().map(|slot_map| slot_map.addrs()))
             .finish_non_exhaustive()
     }
 }

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "they are not to wait for each other"
+    reason = "the requests do not wait for each other"
 )]
 
 use std::collections::HashMap;

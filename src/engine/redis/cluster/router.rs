@@ -110,7 +110,7 @@ impl<'a> Router<'a> {
             if !hop.asking {
                 return Ok(hop);
             }
-            let why = "its slot is on its way";
+            let why = "the slot is being migrated";
             self.wait(StoreError::new(StoreErrorKind::NotReady, why))
                 .await?;
         }
@@ -163,6 +163,6 @@ fn final_error(failure: StoreError) -> StoreError {
         return failure;
     }
     let said = failure.detail;
-    let why = format!("the cluster has nobody for this lock at the moment ({said})");
+    let why = format!("no server of the cluster serves this lock at the moment ({said})");
     StoreError::new(StoreErrorKind::NotReady, why)
 }

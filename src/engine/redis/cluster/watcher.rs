@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "an engine's own task keeps its own time"
+    reason = "the engine owns this task and its timers"
 )]
 
 use std::collections::{BTreeSet, HashMap};
@@ -184,7 +184,7 @@ impl ClusterWatcher {
             Err(failure) => {
                 let (server, why) = (addr.clone(), failure.detail.clone());
                 self.client.settings.events.emit(Level::DEBUG, move || {
-                    tracing::debug!(%server, why, "no answer");
+                    tracing::debug!(target: "distlock::topology", %server, error = why, "no reply from a server of the cluster");
                 });
                 state.connections.remove(&addr);
                 Err(failure)
@@ -214,7 +214,7 @@ impl ClusterWatcher {
         let servers = slot_map.addrs().len();
         let missing = slot_map.missing();
         self.client.settings.events.emit(Level::INFO, move || {
-            tracing::info!(servers, missing, "the slots of the cluster");
+            tracing::info!(target: "distlock::topology", servers, missing, "the slots of the cluster changed");
         });
         let slot_map = Arc::new(slot_map);
         let moved = before.is_some_and(|before| slot_map.has_moved_from(&before));
@@ -243,7 +243,7 @@ impl ClusterWatcher {
             .map(|(addr, failure)| format!("{addr}: {}", failure.detail))
             .collect();
         let why = match &*each {
-            [] => "no server of the cluster has any slots yet".to_owned(),
+            [] => "no server of the cluster owns slots yet".to_owned(),
             each => each.join("; "),
         };
         self.topology_tx.send_modify(|topology| {

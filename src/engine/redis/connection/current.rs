@@ -34,7 +34,7 @@ impl CurrentConnection {
             return Ok(());
         }
         if *lock(&self.last_dead) >= generation {
-            let why = "connected, but the server has ended the connection at once";
+            let why = "the server closed the new connection at once";
             return Err(StoreError::new(StoreErrorKind::Unreachable, why));
         }
         *live = Some(connect());

@@ -48,7 +48,7 @@ impl ConnectionContext {
         };
         let server = tokio::time::timeout_at(by, exchange).await;
         let server = server.unwrap_or_else(|_| {
-            let why = "connected, but the server does not answer";
+            let why = "connected, but the server does not reply";
             Err(StoreError::new(StoreErrorKind::Unreachable, why))
         })?;
         self.incarnations.observe(server.incarnation.clone());
@@ -65,8 +65,7 @@ impl ConnectionContext {
             return Ok(None);
         };
         let unknown = || {
-            let why =
-                "failover_delay needs to know which server this is, and it does not say (INFO)";
+            let why = "failover_delay needs the identity and the uptime of the server, which INFO does not report";
             StoreError::new(StoreErrorKind::Unusable, why)
         };
         let incarnation = info.incarnation.as_ref().ok_or_else(unknown)?;

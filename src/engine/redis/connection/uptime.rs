@@ -64,8 +64,9 @@ impl Connection {
                 let why = failure.detail;
                 self.context.events.emit(Level::WARN, move || {
                     tracing::warn!(
-                        why,
-                        "this server does not say since when it is up: it counts once it has been connected for long enough"
+                        target: "distlock::connection",
+                        error = why,
+                        "the server does not report its uptime: it has a vote after it has been connected for long enough"
                     );
                 });
                 String::new()

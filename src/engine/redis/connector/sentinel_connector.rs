@@ -18,7 +18,7 @@ use crate::engine::redis::sentinel::{SentinelDetails, Sentinels, WatchedMaster};
 use crate::engine::redis::settings::RedisSettings;
 use crate::engine::{StoreError, StoreErrorKind};
 
-const MOVED: &str = "the sentinels name another master";
+const MOVED: &str = "the sentinels report another master";
 
 /// Start time of a call, and the runtime that it started on.
 pub(crate) struct CallStart {
@@ -124,7 +124,7 @@ impl SentinelConnector {
                 })
             }
             Ok((_, false)) => {
-                let why = "a replica, though a sentinel says that it is the master";
+                let why = "the server is a replica, although a sentinel reports it as the master";
                 let refused = at_addr(StoreError::new(StoreErrorKind::NotReady, why));
                 self.master.found(addr, false);
                 Err(refused)

@@ -32,14 +32,14 @@ impl SimulatedTransport {
     }
 
     /// Makes a connection, within `limit`.
-    #[expect(clippy::disallowed_methods, reason = "a connection's own task")]
+    #[expect(clippy::disallowed_methods, reason = "the connection owns this task")]
     pub(super) async fn open(
         &self,
         config: AsyncConnectionConfig,
         limit: Duration,
     ) -> Result<MultiplexedConnection, StoreError> {
         let ConnectionAddr::Tcp(host, port) = self.server() else {
-            let why = "a simulated network has nothing but TCP";
+            let why = "a simulated network supports only TCP";
             return Err(StoreError::new(StoreErrorKind::Unusable, why));
         };
         let unreachable = |why: &str| {
@@ -54,7 +54,7 @@ impl SimulatedTransport {
             made.map_err(|error| failure::from_connect_error(&error))
         };
         let made = timeout(limit, making).await;
-        let (connection, driver) = made.map_err(|_| unreachable("no answer in time"))??;
+        let (connection, driver) = made.map_err(|_| unreachable("no reply in time"))??;
         // The task ends when the last handle to the connection is dropped.
         tokio::spawn(in_process(driver));
         Ok(connection)

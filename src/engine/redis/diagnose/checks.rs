@@ -22,13 +22,15 @@ pub(super) fn encryption(transport_security: TransportSecurity) -> Diagnostic {
     let what = "encryption";
     match transport_security {
         TransportSecurity::Encrypted => {
-            Diagnostic::ok(what, "TLS, with a server that has shown who it is")
+            Diagnostic::ok(what, "TLS; the server's certificate was verified")
         }
-        TransportSecurity::Local => Diagnostic::ok(what, "none, and nothing leaves this machine"),
+        TransportSecurity::Local => {
+            Diagnostic::ok(what, "none; the connection stays on this machine")
+        }
         TransportSecurity::Plaintext => Diagnostic::warn(
             what,
-            "none: whoever is on the way can read the password, and take and free locks",
-            "use rediss:// where the server speaks TLS, or see that the network is your own",
+            "none: anyone on the network path can read the password, and acquire and release locks",
+            "use rediss:// if the server supports TLS, or make sure that the network is trusted",
         ),
     }
 }
@@ -45,7 +47,7 @@ pub(super) fn version(info: Option<&Info<'_>>) -> Diagnostic {
     let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if (major, minor) < (6, 2) {
-        let advice = "locks are tested with Redis 6.2 and newer, and Valkey";
+        let advice = "use Redis 6.2 or newer, or Valkey: older servers are not tested";
         return Diagnostic::warn(what, format!("Redis {version}"), advice);
     }
     Diagnostic::ok(what, format!("Redis {version}"))
@@ -56,11 +58,11 @@ pub(super) fn server_mode(info: &Info<'_>) -> Option<Diagnostic> {
     let mode = info.get("redis_mode").or_else(|| info.get("server_mode"));
     let (found, advice) = match mode? {
         "sentinel" => (
-            "a sentinel, which knows where locks are and has none",
-            "use redis-sentinel://HOST:PORT/MASTER, where MASTER is what it calls the master",
+            "a sentinel, which knows the address of the master and stores no locks",
+            "use redis-sentinel://HOST:PORT/MASTER, where MASTER is its name for the master",
         ),
         "cluster" => (
-            "one server of a cluster, which has its own slots only",
+            "one server of a cluster, which serves only its own slots",
             "use redis-cluster://HOST:PORT",
         ),
         _ => return None,
@@ -80,7 +82,7 @@ pub(super) fn role(info: Option<&Info<'_>>) -> Diagnostic {
         return Diagnostic::fail(
             what,
             format!("a replica of {host}:{port}, whose link is {link}"),
-            format!("locks can only be taken at the primary: use redis://{host}:{port}/"),
+            format!("locks can be acquired at the primary only: use redis://{host}:{port}/"),
         );
     }
     match field("connected_slaves") {
@@ -101,26 +103,32 @@ pub(super) fn persistence(
     };
     if aof == "1" {
         return match fsync {
-            Some("always") => Diagnostic::ok(what, "appendonly, written before each answer"),
+            Some("always") => Diagnostic::ok(
+                what,
+                "appendonly; each write is on disk before its reply (appendfsync always)",
+            ),
             Some("no") => Diagnostic::warn(
                 what,
-                "appendonly, written when the system likes (appendfsync no)",
+                "appendonly; the operating system decides when to write to disk (appendfsync no)",
                 "set appendfsync everysec, or always",
             ),
-            _ => Diagnostic::ok(what, "appendonly; a crash forgets a second at most"),
+            _ => Diagnostic::ok(
+                what,
+                "appendonly; a crash loses one second of writes at most",
+            ),
         };
     }
     let advice = match durability.failover_delay {
-        Some(_) => "set appendonly yes: who holds a lock loses it at a restart",
-        None => {
-            "set appendonly yes, or a failover_delay: what a restart forgets may be granted twice"
-        }
+        Some(_) => "set appendonly yes: without it, every holder loses its lock at a restart",
+        None => "set appendonly yes, or a failover_delay: a forgotten lock may be granted twice",
     };
     match save {
         Some("") => Diagnostic::warn(what, "none: a restart forgets every lock", advice),
         Some(rules) => Diagnostic::warn(
             what,
-            format!("snapshots only (save {rules}): a crash forgets what came after the last"),
+            format!(
+                "snapshots only (save {rules}): a crash loses all writes since the last snapshot"
+            ),
             advice,
         ),
         None => Diagnostic::warn(what, "no appendonly file", advice),
@@ -131,7 +139,7 @@ pub(super) fn persistence(
 pub(super) fn eviction(info: Option<&Info<'_>>) -> Diagnostic {
     let what = "eviction";
     let Some(policy) = info.and_then(|info| info.get("maxmemory_policy")) else {
-        return unknown(what, "see that maxmemory-policy is noeviction");
+        return unknown(what, "check that maxmemory-policy is noeviction");
     };
     if policy == "noeviction" {
         return Diagnostic::ok(what, policy);
@@ -139,7 +147,11 @@ pub(super) fn eviction(info: Option<&Info<'_>>) -> Diagnostic {
     let advice = "set maxmemory-policy noeviction";
     let limit = info.and_then(|info| info.get("maxmemory"));
     match limit {
-        Some("0") => Diagnostic::warn(what, format!("{policy}, though no limit is set"), advice),
+        Some("0") => Diagnostic::warn(
+            what,
+            format!("{policy}, but no maxmemory limit is set"),
+            advice,
+        ),
         _ => Diagnostic::fail(what, format!("{policy}: held locks may be evicted"), advice),
     }
 }
@@ -151,16 +163,16 @@ pub(super) fn locking(tried: Result<Reply, StoreError>) -> Diagnostic {
         Ok(Reply::Busy { ttl }) => Diagnostic::warn(
             what,
             format!(
-                "nothing new for another {:.0?}: it was started or promoted just now",
+                "no new locks for another {:.0?}: the server was started or promoted recently",
                 ttl.unwrap_or_default()
             ),
             "wait for the end of failover_delay",
         ),
-        Ok(_) => Diagnostic::ok(what, "a lock was taken and given back"),
+        Ok(_) => Diagnostic::ok(what, "a lock was acquired and released"),
         Err(failure) if is_about_names(&failure) => Diagnostic::warn(
             what,
-            format!("not tried: {}", without_hint(&failure)),
-            "allow the keys `distlock_doctor:*` and their channels to have it tried",
+            format!("not tested: {}", without_hint(&failure)),
+            "allow this user the keys `distlock_doctor:*` and their channels, to test this",
         ),
         Err(failure) => Diagnostic::fail(what, without_hint(&failure), advice_for(failure.kind)),
     }
@@ -169,15 +181,15 @@ pub(super) fn locking(tried: Result<Reply, StoreError>) -> Diagnostic {
 pub(super) fn listening(tried: Result<(), StoreError>) -> Diagnostic {
     let what = "messages";
     match tried {
-        Ok(()) => Diagnostic::ok(what, "releases are heard of at once"),
+        Ok(()) => Diagnostic::ok(what, "waiters are notified of releases at once"),
         Err(failure) if is_about_names(&failure) => Diagnostic::warn(
             what,
-            format!("not tried: {}", without_hint(&failure)),
-            "allow the channels `&redisson_lock__channel:{distlock_doctor:*` to have it tried",
+            format!("not tested: {}", without_hint(&failure)),
+            "allow this user the channels `&redisson_lock__channel:{distlock_doctor:*`, to test this",
         ),
         Err(failure) => Diagnostic::warn(
             what,
-            format!("{}: waiters ask every two seconds instead", failure.detail),
+            format!("{}: waiters poll every two seconds instead", failure.detail),
             "allow +subscribe and the channels of your locks, such as `&redisson_lock__channel:*`",
         ),
     }
@@ -186,11 +198,11 @@ pub(super) fn listening(tried: Result<(), StoreError>) -> Diagnostic {
 pub(super) fn labelling(tried: Result<(), StoreError>) -> Diagnostic {
     let what = "labels";
     match tried {
-        Ok(()) => Diagnostic::ok(what, "holders can say who they are"),
+        Ok(()) => Diagnostic::ok(what, "holders can set their labels"),
         Err(failure) => Diagnostic::warn(
             what,
             failure.detail,
-            "allow +set and the keys `distlock_client:*` to see who holds a lock",
+            "allow +set and the keys `distlock_client:*`, so that listings name the holders",
         ),
     }
 }
@@ -208,20 +220,24 @@ pub(super) fn listing(tried: Result<(), StoreError>) -> Diagnostic {
 pub(super) fn clock(ahead_millis: Option<i64>) -> Diagnostic {
     let what = "clock";
     let Some(ahead) = ahead_millis else {
-        return unknown(what, "allow +time, which locks need");
+        return unknown(what, "allow +time: locks need it");
     };
     let offset = Duration::from_millis(ahead.unsigned_abs());
     let side = if ahead < 0 { "behind" } else { "ahead of" };
-    let found = format!("ours is {} ms {side} the server's", ahead.unsigned_abs());
+    let found = format!(
+        "the local clock is {} ms {side} the server's",
+        ahead.unsigned_abs()
+    );
     if offset < MAX_CLOCK_OFFSET {
         return Diagnostic::ok(what, found);
     }
-    let advice = "locks do not depend on it, but times in labels look wrong: set both clocks";
+    let advice =
+        "locks do not depend on it, but times in labels look wrong: synchronize both clocks";
     Diagnostic::warn(what, found, advice)
 }
 
 fn unknown(what: &str, advice: &str) -> Diagnostic {
-    Diagnostic::warn(what, "the server does not say", advice)
+    Diagnostic::warn(what, "unknown: the server does not report it", advice)
 }
 
 /// Returns whether the user may run the command, but not on the names that the probe used.
@@ -237,19 +253,21 @@ fn is_about_names(failure: &StoreError) -> bool {
 const fn advice_for(cause: StoreErrorKind) -> &'static str {
     match cause {
         StoreErrorKind::Denied | StoreErrorKind::PartiallyDenied => {
-            "the server's `ACL LOG` says what is missing, docs/connecting.md what locks need"
+            "`ACL LOG` on the server shows the missing right; docs/connecting.md lists all of them"
         }
-        StoreErrorKind::NotReplicated => "see that as many replicas follow as are to acknowledge",
-        StoreErrorKind::OutOfMemory => "raise maxmemory, or free some",
-        StoreErrorKind::NotReady => "wait until it is ready, or use the primary",
-        StoreErrorKind::Tls(_) => "see to the certificates",
+        StoreErrorKind::NotReplicated => {
+            "check that as many replicas follow as have to acknowledge"
+        }
+        StoreErrorKind::OutOfMemory => "raise maxmemory, or free memory",
+        StoreErrorKind::NotReady => "wait until the server is ready, or use the primary",
+        StoreErrorKind::Tls(_) => "check the certificates",
         StoreErrorKind::Interrupted | StoreErrorKind::TimedOut | StoreErrorKind::Unreachable => {
-            "see whether the server is overloaded or restarting"
+            "check whether the server is overloaded or restarting"
         }
         StoreErrorKind::InvalidName
         | StoreErrorKind::Unexpected
         | StoreErrorKind::Unusable
-        | StoreErrorKind::WrongKind => "see that this is a Redis server that allows scripts",
+        | StoreErrorKind::WrongKind => "check that this is a Redis server that allows scripts",
     }
 }
 

@@ -361,7 +361,7 @@ fn inspected(seen: ObservedState) -> OptimisticResult {
     if seen.other {
         return Err(StoreError::new(
             StoreErrorKind::WrongKind,
-            "no lock of this kind",
+            "the key holds data of another kind",
         ));
     }
     let ttl = u64::try_from(seen.pttl).ok().map(Duration::from_millis);

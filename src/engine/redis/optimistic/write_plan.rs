@@ -164,7 +164,7 @@ impl WritePlan {
             }
             (None, Value::Nil, _) => Ok(None),
             (None, other, _) => {
-                let what = format!("unexpected {other:?}");
+                let what = format!("unexpected reply {other:?}");
                 Err(StoreError::new(StoreErrorKind::Unexpected, what))
             }
         }

@@ -6,7 +6,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "an engine's own task keeps its own time"
+    reason = "the engine owns this task and its timers"
 )]
 
 use std::collections::HashMap;
@@ -98,7 +98,7 @@ impl PubSubTask {
         while let Err(panicked) = catch_panic(self.work()).await {
             restarts.report_and_wait(panicked).await;
             // Subscribers poll meanwhile, and are notified once they are subscribed again.
-            let why = "the listening task was restarted";
+            let why = "the subscriber task was restarted";
             self.on_disconnected(StoreError::new(StoreErrorKind::Unreachable, why));
         }
     }
@@ -166,7 +166,7 @@ impl PubSubTask {
 
     fn on_push(&mut self, push: Option<PushInfo>) {
         let Some(push) = push.filter(|push| push.kind != PushKind::Disconnection) else {
-            let why = "the listening connection has ended";
+            let why = "the connection of the subscriber has ended";
             return self.on_disconnected(StoreError::new(StoreErrorKind::Unreachable, why));
         };
         let Some(Value::BulkString(name)) = push.data.first() else {
@@ -191,7 +191,10 @@ impl PubSubTask {
 
     /// Closes channels that get no more messages here; their subscribers subscribe again, perhaps elsewhere.
     fn close_channels(&mut self, names: Vec<String>) {
-        let why = StoreError::new(StoreErrorKind::NotReady, "it is to be heard elsewhere");
+        let why = StoreError::new(
+            StoreErrorKind::NotReady,
+            "another server serves the channel now",
+        );
         for name in &names {
             if let Some(channel) = self.channels.get_mut(name) {
                 channel.refused(&why);
@@ -223,7 +226,7 @@ impl PubSubTask {
                 let all: Vec<String> = self.channels.keys().cloned().collect();
                 let (server, channels) = (self.connector.server(), all.len());
                 self.events.emit(Level::DEBUG, move || {
-                    tracing::debug!(%server, channels, "connected to listen");
+                    tracing::debug!(target: "distlock::connection", %server, channels, "subscriber connected");
                 });
                 self.subscribe(all);
             }
@@ -371,7 +374,7 @@ impl PubSubTask {
     fn on_disconnected(&mut self, why: StoreError) {
         let (server, detail) = (self.connector.server(), why.detail.clone());
         self.events.emit(Level::DEBUG, move || {
-            tracing::debug!(%server, why = detail, "not connected to listen");
+            tracing::debug!(target: "distlock::connection", %server, error = detail, "subscriber disconnected");
         });
         self.in_flight = JoinSet::new();
         self.channels.retain(|_, channel| {
@@ -421,7 +424,7 @@ async fn answered(
     match tokio::time::timeout(limit, answer).await {
         Ok(answer) => answer.map_err(|error| failure::from_call_error(&error)),
         Err(_) => {
-            let why = "no confirmation of a subscription in time";
+            let why = "the server did not confirm the subscription in time";
             Err(StoreError::new(StoreErrorKind::TimedOut, why))
         }
     }

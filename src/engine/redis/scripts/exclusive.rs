@@ -326,7 +326,7 @@ fn granted(answer: Vec<Value>) -> Result<Reply, StoreError> {
         None => None,
     };
     if token.is_none() {
-        return Err(unexpected(&"grant without a token"));
+        return Err(unexpected(&"a grant without a token"));
     }
     Ok(Reply::Granted { token })
 }

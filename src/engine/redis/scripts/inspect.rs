@@ -230,7 +230,12 @@ impl Inspection {
 
     /// Returns the reply to a request for a lock of this kind.
     pub(super) fn reply_as(self, kind: Kind) -> Result<Reply, StoreError> {
-        let wrong = || StoreError::new(StoreErrorKind::WrongKind, "a lock of another kind");
+        let wrong = || {
+            StoreError::new(
+                StoreErrorKind::WrongKind,
+                "the key holds a lock of another kind",
+            )
+        };
         let shape = kind.state_kind();
         match self.found {
             FoundState::Free => Ok(Reply::Inspected(None)),
@@ -308,7 +313,9 @@ impl ReplyReader {
         let waiting = self.texts()?;
         let mut owners = Vec::new();
         while let (Some(owner), Some(count)) = (self.0.next(), self.0.next()) {
-            let count = text(count)?.parse().map_err(|_| unexpected(&"no count"))?;
+            let count = text(count)?
+                .parse()
+                .map_err(|_| unexpected(&"a hold without a count"))?;
             let owner = text(owner)?;
             owners.push(HolderSnapshot { owner, count, ttl });
         }
@@ -339,7 +346,9 @@ impl ReplyReader {
             let owner = text(owner)?;
             owners.push(HolderSnapshot {
                 owner: owner.strip_suffix(WRITE).unwrap_or(&owner).to_owned(),
-                count: text(count)?.parse().map_err(|_| unexpected(&"no count"))?,
+                count: text(count)?
+                    .parse()
+                    .map_err(|_| unexpected(&"a hold without a count"))?,
                 ttl: remaining(own),
             });
         }

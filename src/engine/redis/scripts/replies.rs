@@ -42,7 +42,7 @@ pub(super) fn alias_conflict(answer: &Value) -> Option<StoreError> {
     };
     (word == b"TWIN").then(|| {
         let alias = String::from_utf8_lossy(alias);
-        let detail = format!("Redisson keeps its queue, readers and permits under the same keys as those of `{alias}`, which exists");
+        let detail = format!("its queue, readers and permits would share Redisson's keys with those of `{alias}`, which exists");
         StoreError::new(StoreErrorKind::WrongKind, detail)
     })
 }
@@ -60,6 +60,6 @@ pub(super) fn remaining(ttl: i64) -> Option<Duration> {
 pub(super) fn unexpected(what: &impl std::fmt::Debug) -> StoreError {
     StoreError::new(
         StoreErrorKind::Unexpected,
-        format!("unexpected answer {what:?}"),
+        format!("unexpected reply {what:?}"),
     )
 }

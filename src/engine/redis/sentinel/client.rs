@@ -131,7 +131,7 @@ impl SentinelClient {
                 failure if failure.kind == StoreErrorKind::Denied => {
                     let (sentinel, why) = (addr.clone(), failure.detail);
                     self.settings.events.emit(Level::DEBUG, move || {
-                        tracing::debug!(%sentinel, why, "cannot listen");
+                        tracing::debug!(target: "distlock::topology", %sentinel, error = why, "cannot subscribe to a sentinel");
                     });
                     Ok(connection)
                 }
@@ -225,7 +225,7 @@ fn value<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
     let answer = answer.extract_error();
     let answer = answer.map_err(|error| of_a_sentinel(failure::from_call_error(&error)))?;
     redis::from_redis_value(answer).map_err(|_| {
-        let why = "what answers there is no sentinel";
+        let why = "the server is not a sentinel";
         StoreError::new(StoreErrorKind::Unexpected, why)
     })
 }
@@ -233,11 +233,11 @@ fn value<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
 /// Rewords errors whose usual wording would be wrong for a sentinel: its password is not that of the server.
 fn of_a_sentinel(mut failure: StoreError) -> StoreError {
     let detail = &mut failure.detail;
-    if detail.starts_with("NOAUTH") || detail.starts_with("it asks for a password") {
-        *detail = "it asks for a password of its own: ?sentinel_pass=…".into();
+    if detail.starts_with("NOAUTH") || detail.starts_with("the server requires a password") {
+        *detail = "the sentinel requires a password of its own: ?sentinel_pass=…".into();
     } else if detail.starts_with("ERR unknown command") {
         failure.kind = StoreErrorKind::Unexpected;
-        *detail = "what answers there is no sentinel".into();
+        *detail = "the server is not a sentinel".into();
     }
     failure
 }
@@ -248,7 +248,7 @@ async fn in_time<T>(
 ) -> Result<T, StoreError> {
     let exchange = timeout(limit, exchange).await;
     exchange.unwrap_or_else(|_| {
-        let why = format!("no answer within {limit:?}");
+        let why = format!("no reply within {limit:?}");
         Err(StoreError::new(StoreErrorKind::Unreachable, why))
     })
 }

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "an engine's own task keeps its own time"
+    reason = "the engine owns this task and its timers"
 )]
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -196,7 +196,7 @@ impl SentinelWatcher {
             Err(failure) => {
                 let (sentinel, why) = (addr.clone(), failure.detail.clone());
                 self.client.settings.events.emit(Level::DEBUG, move || {
-                    tracing::debug!(%sentinel, why, "no answer");
+                    tracing::debug!(target: "distlock::topology", %sentinel, error = why, "no reply from a sentinel");
                 });
                 self.connections.remove(&addr);
                 Err(failure)
@@ -302,7 +302,7 @@ impl SentinelWatcher {
         if again || self.current_master.is_none() {
             let (name, addr, epoch) = (self.client.name.clone(), addr.clone(), master.epoch);
             self.client.settings.events.emit(Level::INFO, move || {
-                tracing::info!(name, master = %addr, epoch, again, "the sentinels name the master");
+                tracing::info!(target: "distlock::topology", name, master = %addr, epoch, again, "the sentinels name the master");
             });
         }
         // Published even if the address is unchanged: the server was promoted anew, after a time in which it was not the
@@ -347,7 +347,7 @@ fn describe_failures(
                 causes.push(failure.kind);
                 each.push(format!("{addr}: {}", failure.detail));
             }
-            None => each.push(format!("{addr}: not heard yet")),
+            None => each.push(format!("{addr}: no reply yet")),
         }
     }
     // An error that does not pass by itself is the most informative one.
@@ -361,9 +361,9 @@ fn describe_failures(
     let each = each.join("; ");
     let why = match cause {
         StoreErrorKind::Unusable => {
-            format!("no master named `{name}` is known to the sentinels ({each})")
+            format!("the sentinels know no master named `{name}` ({each})")
         }
-        _ => format!("no sentinel says where `{name}` is ({each})"),
+        _ => format!("no sentinel reports the address of the master `{name}` ({each})"),
     };
     StoreError::new(cause, why)
 }

@@ -43,6 +43,6 @@ impl ResolvesClientCert for ClientCertResolver {
 /// Omits the key.
 impl std::fmt::Debug for ClientCertResolver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Asked").finish_non_exhaustive()
+        f.debug_struct("ClientCertResolver").finish_non_exhaustive()
     }
 }

@@ -49,12 +49,12 @@ impl Peer<'_> {
             self.client_cert.was_asked(),
             self.client_cert.has_certificate(),
         ) {
-            (true, false) => "; it had asked for a client certificate, and there is none",
-            (true, true) => "; it had seen our client certificate",
+            (true, false) => "; it had requested a client certificate, and none is configured",
+            (true, true) => "; it had received the client certificate",
             (false, _) => "",
         };
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => format!("it closed the connection{hint}"),
+            io::ErrorKind::UnexpectedEof => format!("the server closed the connection{hint}"),
             _ => format!("{error}{hint}"),
         }
     }
@@ -64,15 +64,18 @@ impl Peer<'_> {
             Error::InvalidCertificate(error) => self.certificate(error),
             Error::AlertReceived(alert) => match self.alert(*alert) {
                 Some(refused) => refused,
-                None => return self.unreachable(&format!("it ended with {alert:?}")),
+                None => {
+                    return self
+                        .unreachable(&format!("the server ended the connection with {alert:?}"));
+                }
             },
             Error::InvalidMessage(_) => (
                 TlsProblem::NoAgreement,
-                "does not speak TLS on this port; without it is redis://".into(),
+                "does not use TLS on this port; use redis:// without TLS".into(),
             ),
             error => (
                 TlsProblem::NoAgreement,
-                format!("does not agree with us on how to speak TLS: {error}"),
+                format!("cannot negotiate TLS with this client: {error}"),
             ),
         };
         StoreError::new(
@@ -95,34 +98,32 @@ impl Peer<'_> {
         };
         let why = match error {
             CertificateError::ExpiredContext { time, not_after } => format!(
-                "shows a certificate that ran out {} ago; renew it, or set the clock here",
+                "has a certificate that expired {} ago; renew it, or correct the clock of this machine",
                 time_between(*not_after, *time)
             ),
             CertificateError::NotValidYetContext { time, not_before } => format!(
-                "shows a certificate that is not valid for another {}; set the clock here or there",
+                "has a certificate that is not valid for another {}; correct the clock of this machine or of the server",
                 time_between(*time, *not_before)
             ),
             CertificateError::NotValidForNameContext { presented, .. } => format!(
-                "shows a certificate {}; use a name that is in it, or have one made for `{}`",
+                "has a certificate {}; use a name of the certificate, or have a certificate issued for `{}`",
                 presented_names(presented),
                 self.host
             ),
             CertificateError::UnknownIssuer => {
-                "shows a certificate that nobody has signed whom we trust, or that signed itself; \
+                "has a certificate that is self-signed or signed by an unknown authority; \
                  name its authority with `?ca=FILE` or `tls_ca`"
                     .into()
             }
             CertificateError::Other(_) if error.to_string().contains("CaUsedAsEndEntity") => {
-                "shows an authority's own certificate (as `openssl req -x509` makes them); \
-                 let that authority sign one for the server"
+                "has an authority's own certificate (as `openssl req -x509` creates it); let that authority sign one for the server"
                     .into()
             }
             error if is_of_version_1(error) => {
-                "shows a certificate of version 1 (as `openssl x509 -req` makes them without `-extfile`); \
-                 have one of version 3 made"
+                "has a certificate of version 1 (as `openssl x509 -req` creates it without `-extfile`); have one of version 3 issued"
                     .into()
             }
-            error => format!("shows a certificate that is no use: {error}"),
+            error => format!("has a certificate that cannot be used: {error}"),
         };
         (problem, why)
     }
@@ -150,15 +151,15 @@ impl Peer<'_> {
         };
         let why = match (refused, self.client_cert.has_certificate()) {
             (true, true) => format!(
-                "does not accept our client certificate ({alert:?}); see that it has not run out, and that the \
+                "does not accept the client certificate ({alert:?}); check that it has not expired, and that the \
                  server trusts its authority"
             ),
             (true, false) => {
-                "asks for a client certificate, and there is none; name it with `?cert=FILE&key=FILE` or `tls_identity`"
+                "requires a client certificate, and none is configured; name it with `?cert=FILE&key=FILE` or `tls_identity`"
                     .into()
             }
             (false, _) => {
-                let why = format!("does not agree with us on how to speak TLS ({alert:?})");
+                let why = format!("cannot negotiate TLS with this client ({alert:?})");
                 return Some((TlsProblem::NoAgreement, why));
             }
         };

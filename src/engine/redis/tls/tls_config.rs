@@ -111,7 +111,9 @@ fn system_roots() -> Result<RootCertStore, TlsConfigError> {
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
         return Err(TlsConfigError {
             part: TlsPart::System,
-            reason: format!("this system trusts nobody{why}; name the server's authority"),
+            reason: format!(
+                "this system has no trusted authorities{why}; name the authority of the server"
+            ),
         });
     }
     Ok(roots)
@@ -126,14 +128,14 @@ fn certified_key(
     let private = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|_| {
         let encrypted = key.has("ENCRYPTED");
         let why = match encrypted {
-            true => "this key is encrypted: it is wanted without a password",
-            false => "no private key in PEM form (-----BEGIN PRIVATE KEY-----)",
+            true => "the key is encrypted; provide it without a password",
+            false => "no private key in PEM format (-----BEGIN PRIVATE KEY-----)",
         };
         key.config_error(TlsPart::Key, why)
     })?;
     CertifiedKey::from_der(chain, private, provider).map_err(|error| match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            key.config_error(TlsPart::Key, "this key belongs to another certificate")
+            key.config_error(TlsPart::Key, "the key belongs to another certificate")
         }
         Error::InvalidCertificate(error) if handshake_error::is_of_version_1(&error) => {
             certificate.config_error(TlsPart::Certificate, VERSION_1)
@@ -141,14 +143,14 @@ fn certified_key(
         Error::InvalidCertificate(_) => certificate.config_error(TlsPart::Certificate, DAMAGED),
         _ => key.config_error(
             TlsPart::Key,
-            "a key of a sort that cannot be used, or damaged",
+            "the key is damaged, or its type is not supported",
         ),
     })
 }
 
-const VERSION_1: &str = "a certificate of version 1, as `openssl x509 -req` makes them without `-extfile`; one of version 3 is wanted";
-const DAMAGED: &str = "a certificate that is damaged";
-const NONE: &str = "no certificate in PEM form (-----BEGIN CERTIFICATE-----)";
+const VERSION_1: &str = "the certificate has version 1, as `openssl x509 -req` creates it without `-extfile`; version 3 is required";
+const DAMAGED: &str = "the certificate is damaged";
+const NONE: &str = "no certificate in PEM format (-----BEGIN CERTIFICATE-----)";
 
 impl PemText {
     fn of(pem: &PemSource, part: TlsPart) -> Result<Self, TlsConfigError> {

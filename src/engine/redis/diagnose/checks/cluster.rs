@@ -10,13 +10,15 @@ pub(crate) fn slots(missing: usize, masters: usize) -> Diagnostic {
     if missing > 0 {
         return Diagnostic::fail(
             what,
-            format!("nobody has {missing} of 16384: a lock in one of those cannot be had"),
-            "see to the servers that are down, or give their slots to others",
+            format!(
+                "{missing} of 16384 slots have no server: locks in these slots cannot be acquired"
+            ),
+            "restart the servers that are down, or move their slots to other servers",
         );
     }
-    let found = format!("all are served, by {masters} masters");
+    let found = format!("all slots are served, by {masters} masters");
     if masters < MIN_MEMBERS {
-        let advice = "run three: when one of fewer is gone no majority puts a replica in its place";
+        let advice = "run at least three masters: with fewer, the loss of one leaves no majority for a failover";
         return Diagnostic::warn(what, found, advice);
     }
     Diagnostic::ok(what, found)
@@ -26,12 +28,12 @@ pub(crate) fn slots(missing: usize, masters: usize) -> Diagnostic {
 pub(crate) fn replicas(without: &[String]) -> Diagnostic {
     let what = "replicas";
     if without.is_empty() {
-        return Diagnostic::ok(what, "every master has one");
+        return Diagnostic::ok(what, "every master has a replica");
     }
     Diagnostic::warn(
         what,
-        format!("none follows {}", without.join(", ")),
-        "run one for each, on a machine of its own: nobody else can take its place",
+        format!("no replica follows {}", without.join(", ")),
+        "run a replica of each on another machine: only a replica can be promoted",
     )
 }
 

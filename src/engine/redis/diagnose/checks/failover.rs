@@ -22,43 +22,49 @@ pub(in crate::engine::redis::diagnose) fn failover(
         return Some(Diagnostic::fail(
             what,
             format!(
-                "{acks} replica(s) are to acknowledge, and {replicas} follow: nothing is granted"
+                "{acks} replica(s) have to acknowledge, and {replicas} follow: no lock is granted"
             ),
-            "see to those that are away; after a failover that is the old master",
+            "reconnect the missing replicas; after a failover the old master is one of them",
         ));
     }
     Some(match durability.failover_delay {
         None if replicas == 0 => return None,
         None if acks == 0 => Diagnostic::warn(
             what,
-            "may forget the last grants, and let two hold a lock",
-            "set failover_delay; docs/guarantees.md says what it does, and what acks add",
+            "a failover may forget the last grants, so that two owners hold a lock",
+            "set failover_delay; docs/guarantees.md explains it, and what acks add",
         ),
         None => Diagnostic::warn(
             what,
             format!("{acks} replica(s) acknowledge; a restart without data forgets every lock"),
-            "set failover_delay; docs/guarantees.md says what it does",
+            "set failover_delay; docs/guarantees.md explains it",
         ),
         Some(delay) if is_forgotten(backlog_ttl, delay) => Diagnostic::warn(
             what,
-            format!("one without replicas forgets within {delay:?} that it was promoted"),
-            "set repl-backlog-ttl to 0, or to more seconds than that",
+            format!("a promoted server without replicas forgets its promotion within {delay:?}"),
+            "set repl-backlog-ttl to 0, or to more seconds than failover_delay",
         ),
         Some(delay) if replicas == 0 => {
-            Diagnostic::ok(what, format!("nothing new for {delay:?} after a restart"))
+            Diagnostic::ok(what, format!("no new locks for {delay:?} after a restart"))
         }
         Some(delay) if acks == 0 => Diagnostic::ok(
             what,
-            format!("nothing new for {delay:?} after it; safe if the old server is dead"),
+            format!(
+                "no new locks for {delay:?} after a failover; safe if the old master has stopped"
+            ),
         ),
         Some(_) if acks < replicas => Diagnostic::warn(
             what,
-            format!("{acks} of {replicas} replicas acknowledge: another may be promoted"),
-            format!("set {replicas} acks, as many as follow, or none"),
+            format!(
+                "{acks} of {replicas} replicas acknowledge: a failover may promote another one"
+            ),
+            format!("set acks to {replicas}, the number of replicas, or set none"),
         ),
         Some(delay) => Diagnostic::ok(
             what,
-            format!("{acks} replica(s) acknowledge, and nothing new for {delay:?} after it"),
+            format!(
+                "{acks} replica(s) acknowledge, and no new locks for {delay:?} after a failover"
+            ),
         ),
     })
 }

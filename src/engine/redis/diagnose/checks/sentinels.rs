@@ -23,7 +23,7 @@ pub(in crate::engine::redis::diagnose) fn sentinels(seen: &SentinelAnswers) -> D
     });
     let silent: Vec<String> = silent.collect();
     let mut found = format!(
-        "{answered} of {} answer, of {all} in all, quorum {quorum}",
+        "{answered} of {} reply, of {all} in all, quorum {quorum}",
         seen.len()
     );
     if !silent.is_empty() {
@@ -33,19 +33,19 @@ pub(in crate::engine::redis::diagnose) fn sentinels(seen: &SentinelAnswers) -> D
         return Diagnostic::fail(
             what,
             found,
-            "see that they run: they alone replace a dead master",
+            "check that the sentinels run: only they replace a failed master",
         );
     }
     if all < MIN_MEMBERS {
-        let advice = "run three, on machines of their own: when one of fewer is gone no majority replaces the master";
+        let advice = "run at least three, on separate machines: with fewer, the loss of one leaves no majority";
         return Diagnostic::warn(what, found, advice);
     }
     if quorum <= all / 2 {
-        let advice = "set the quorum to a majority of them, or a few may call a living master down";
+        let advice = "set the quorum to a majority of them: otherwise a few may declare a running master down";
         return Diagnostic::warn(what, found, advice);
     }
     if !silent.is_empty() {
-        return Diagnostic::warn(what, found, "see to those that do not answer");
+        return Diagnostic::warn(what, found, "check the sentinels that do not reply");
     }
     Diagnostic::ok(what, found)
 }
@@ -56,15 +56,15 @@ pub(in crate::engine::redis::diagnose) fn replicas(seen: &SentinelAnswers) -> Op
     let SentinelDetails {
         in_reach, replicas, ..
     } = *answers.next()?;
-    let found = format!("{in_reach} of {replicas} follow the master");
+    let found = format!("{in_reach} of {replicas} replicas follow the master");
     Some(match (in_reach, replicas) {
         (_, 0) => Diagnostic::warn(
             what,
-            "none: when the master is gone there is nothing to take its place",
-            "run two, on machines of their own",
+            "none: if the master fails, no replica can be promoted",
+            "run two replicas on separate machines",
         ),
         (in_reach, replicas) if in_reach < replicas => {
-            Diagnostic::warn(what, found, "see to those that do not follow")
+            Diagnostic::warn(what, found, "check the replicas that do not follow")
         }
         _ => Diagnostic::ok(what, found),
     })
@@ -74,15 +74,15 @@ pub(in crate::engine::redis::diagnose) fn replicas(seen: &SentinelAnswers) -> Op
 pub(in crate::engine::redis::diagnose) fn split(min_replicas: Option<&str>) -> Diagnostic {
     let what = "split";
     match min_replicas {
-        None => super::unknown(what, "see that min-replicas-to-write is 1 or more"),
+        None => super::unknown(what, "check that min-replicas-to-write is 1 or more"),
         Some("0") => Diagnostic::warn(
             what,
-            "a master that is cut off goes on granting (min-replicas-to-write 0)",
+            "a master that is cut off continues to grant locks (min-replicas-to-write 0)",
             "set min-replicas-to-write 1 and min-replicas-max-lag 10",
         ),
         Some(least) => Diagnostic::ok(
             what,
-            format!("a master without {least} replica(s) grants nothing"),
+            format!("a master without {least} replica(s) grants no locks"),
         ),
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn three_that_answer_are_enough() {
         let all = seen(&[Some(GOOD); 3]);
-        let found = "3 of 3 answer, of 3 in all, quorum 2";
+        let found = "3 of 3 reply, of 3 in all, quorum 2";
         assert_eq!(verdict(&sentinels(&all)), (Severity::Ok, found));
         // Three sentinels are also enough if the address names only one of them.
         let one = seen(&[Some(GOOD)]);
@@ -144,7 +144,7 @@ mod tests {
             Severity::Warn
         );
         let silent = seen(&[Some(GOOD), None, Some(GOOD)]);
-        let found = "2 of 3 answer, of 3 in all, quorum 2 (h:2: connection refused)";
+        let found = "2 of 3 reply, of 3 in all, quorum 2 (h:2: connection refused)";
         assert_eq!(verdict(&sentinels(&silent)), (Severity::Warn, found));
         assert_eq!(verdict(&sentinels(&seen(&[None; 3]))).0, Severity::Fail);
         let hasty = SentinelDetails { quorum: 1, ..GOOD };
@@ -159,14 +159,17 @@ mod tests {
         let followed = replicas(&seen(&[None, Some(GOOD)])).expect("one answers");
         assert_eq!(
             verdict(&followed),
-            (Severity::Ok, "2 of 2 follow the master")
+            (Severity::Ok, "2 of 2 replicas follow the master")
         );
         let lost = SentinelDetails {
             in_reach: 1,
             ..GOOD
         };
         let lost = replicas(&seen(&[Some(lost)])).expect("one answers");
-        assert_eq!(verdict(&lost), (Severity::Warn, "1 of 2 follow the master"));
+        assert_eq!(
+            verdict(&lost),
+            (Severity::Warn, "1 of 2 replicas follow the master")
+        );
         let none = SentinelDetails {
             in_reach: 0,
             replicas: 0,

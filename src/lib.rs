@@ -32,7 +32,7 @@
 //! every fault. It keeps two *valid guards* from existing as long as its store remembers what it granted, and notifies
 //! the holder of a loss as early as possible. With a [fenced lock](Client::fenced_lock) the resource that you write to
 //! can compare tokens and reject a write that comes too late. `docs/guarantees.md` says exactly what is promised under
-//! which faults, and which test shows it.
+//! which faults, and `docs/guarantees-tests.md` which test shows it.
 //!
 //! # Layout
 //!

@@ -416,7 +416,10 @@ mod tests {
     #[test]
     fn the_tables_in_the_documentation_are_those_of_a_run_in_which_everything_passes() {
         let expected = expected(&builds());
-        let redissons = ("docs/redisson-wire.md", include_str!("../../docs/redisson-wire.md"));
+        let redissons = (
+            "docs/redisson-wire.md",
+            include_str!("../../docs/redisson-wire.md"),
+        );
         let simple = (
             "docs/simple-lock.md",
             include_str!("../../docs/simple-lock.md"),

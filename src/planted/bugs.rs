@@ -237,7 +237,7 @@ bugs! {
     }
     /// The time of a reader is not renewed, only that of the lock.
     ReaderNotRenewed {
-        "rw/renew_read": "stay(base, owner, held, lease, each)" => "";
+        "rw/renew_read": "extend_reader(base, owner, held, lease, each)" => "";
     }
     /// Readers do not wait behind a writer that waits.
     WritersStarve {
@@ -294,6 +294,26 @@ pub fn bugs() -> &'static [Bug] {
     BUGS
 }
 
+impl Bug {
+    /// Returns the edits whose text is not in its script exactly once, and which therefore plant nothing.
+    pub fn misplaced_edits(&self) -> Vec<String> {
+        let edits = self.edits.iter();
+        let misplaced =
+            edits.filter(|(file, from, _)| script_file(file).matches(from).count() != 1);
+        misplaced
+            .map(|(file, from, _)| format!("{}: `{from}` in {file}", self.name))
+            .collect()
+    }
+}
+
+fn script_file(file: &str) -> String {
+    let path = format!(
+        "{}/src/engine/redis/lua/{file}.lua",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
 /// Returns the bug that is active in this process.
 pub fn active() -> Option<&'static Bug> {
     ACTIVE.map(|(_, bug)| bug)
@@ -326,16 +346,13 @@ pub(crate) fn script(text: Cow<'static, str>) -> Cow<'static, str> {
         .chain(mutated)
         .collect();
     files.into_iter().fold(text, |text, file| {
-        let root = env!("CARGO_MANIFEST_DIR");
-        let path = format!("{root}/src/engine/redis/lua/{file}.lua");
-        let whole = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let whole = script_file(file);
         if !text.contains(&whole) {
             return text;
         }
         REACHED.store(true, Ordering::Relaxed);
         let mut edited = whole.clone();
         for (_, from, to) in edits.iter().filter(|(of, ..)| *of == file) {
-            assert_eq!(edited.matches(from).count(), 1, "`{from}` in {file}");
             edited = edited.replace(from, to);
         }
         for (_, start, end, to) in MUTATION.iter() {

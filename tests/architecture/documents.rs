@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::code::{Token, tokens};
 
 /// The pages on which promises stand beside the tests that show them.
-const PAGES: [&str; 2] = ["docs/guarantees.md", "docs/defects.md"];
+const PAGES: [&str; 2] = ["docs/guarantees-tests.md", "docs/defects.md"];
 
 /// A shorter name is checked only if it follows its group, since it may be a word of the API.
 const SHORTEST: usize = 26;

@@ -2,7 +2,7 @@
 
 use std::env;
 
-use distlock::simulation::{active, bugs, was_reached};
+use distlock::simulation::{Bug, active, bugs, was_reached};
 
 use crate::scenario::Scenario;
 
@@ -116,6 +116,11 @@ fn every_bug_has_a_scenario() {
         let fitting = fitting(name).join(" ");
         eprintln!("bug\t{name}\t{sentence}\t{fitting}");
     }
+    let misplaced: Vec<_> = bugs().iter().flat_map(Bug::misplaced_edits).collect();
+    assert!(
+        misplaced.is_empty(),
+        "edits that plant nothing: {misplaced:#?}"
+    );
     assert_eq!(bugs().len(), FITTING.len());
     let scenarios = FITTING.iter().flat_map(|(_, scenarios)| *scenarios);
     scenarios.for_each(|name| assert!(Scenario::find(name).is_some(), "no scenario `{name}`"));

@@ -26,7 +26,7 @@ end
 
 -- Sets the lease of a reader with this hold count, if it is longer than the current one. `each` is the second result of left(),
 -- so that no TTL is read twice.
-local function master_epoch(base, reader, count, lease, each)
+local function extend_reader(base, reader, count, lease, each)
   for number = 1, math.min(tonumber(count) or 0, MOST_READS) do
     local own = key(base, reader, number)
     local there = each and each[number] or redis.call('PTTL', own)

@@ -22,7 +22,7 @@ if held and there > 0 then
   local count = math.max(tonumber(held), tonumber(ARGV[3]))
   -- A command that frees memory comes first, so that a server short of memory allows the others. No owner has the name ''.
   redis.call('HDEL', KEYS[1], '')
-  master_epoch(ARGV[5], owner, count, ARGV[4], each)
+  extend_reader(ARGV[5], owner, count, ARGV[4], each)
   if count > tonumber(held) then
     redis.call('HSET', KEYS[1], owner, count)
   end
@@ -51,7 +51,7 @@ elseif ARGV[7] ~= '1' and redis.call('ZCOUNT', KEYS[3], '(' .. now, '+inf') > 0 
   return -1
 end
 -- The timeout key comes first: a user without the right to write it must not leave a reader without an expiry.
-master_epoch(ARGV[5], owner, 1, ARGV[4])
+extend_reader(ARGV[5], owner, 1, ARGV[4])
 if not mode then
   redis.call('HSET', KEYS[1], 'mode', 'read')
 end

@@ -15,7 +15,7 @@ if held and there > 0 and ARGV[2] ~= '0' then
   if tonumber(held) > count then
     -- A command that frees memory comes first, so that a server short of memory allows the others.
     forget(ARGV[4], ARGV[1], count + 1, held)
-    master_epoch(ARGV[4], ARGV[1], count, there, each)
+    extend_reader(ARGV[4], ARGV[1], count, there, each)
     redis.call('HDEL', KEYS[1], '')
     redis.call('HSET', KEYS[1], ARGV[1], count)
   end

@@ -15,7 +15,7 @@ for i, lock in ipairs(KEYS) do
     -- Counts the commands for this lock here and below, except those that readers() counts itself.
     spent = spent + #each + (there > 0 and #each + 4 or 9)
     if there > 0 then
-      master_epoch(base, owner, held, lease, each)
+      extend_reader(base, owner, held, lease, each)
       last(lock, lease)
       answers[i] = 1
     elseif held then

@@ -35,7 +35,7 @@ end
 redis.call('ZADD', KEYS[2], now + tonumber(ARGV[4]), ARGV[1] .. '#' .. ARGV[2])
 redis.call('PEXPIRE', KEYS[2], ARGV[4])
 if above then
-  master_epoch(ARGV[6], ARGV[1], count, there, each)
+  extend_reader(ARGV[6], ARGV[1], count, there, each)
   redis.call('HSET', KEYS[1], ARGV[1], count)
   return -3
 end

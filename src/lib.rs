@@ -135,6 +135,11 @@ struct UsingTheLibrary;
 #[doc = include_str!("../docs/tutorial.md")]
 struct Tutorial;
 
+/// Compiles the example of the page on guarantees.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../docs/guarantees.md")]
+struct Guarantees;
+
 /// Runs the examples of the page on fencing.
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../docs/fencing.md")]

@@ -189,7 +189,7 @@ pub(super) fn listening(tried: Result<(), StoreError>) -> Diagnostic {
         ),
         Err(failure) => Diagnostic::warn(
             what,
-            format!("{}: waiters poll every two seconds instead", failure.detail),
+            format!("{}: a waiter for a busy lock fails, unless it uses `Wait::Poll`", failure.detail),
             "allow +subscribe and the channels of your locks, such as `&redisson_lock__channel:*`",
         ),
     }

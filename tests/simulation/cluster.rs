@@ -40,6 +40,8 @@ enum Event {
     Killed,
     /// The master is killed, and its replica lacks its latest grants.
     LostWrite,
+    /// The same, and the replica lacks the grants of a whole lease.
+    LostLease,
     Ordered,
     TakenOver,
     /// The master lives on, and a client with it.
@@ -58,7 +60,7 @@ const ALL: &[Event] = &[
 ];
 const DEATHS: &[Event] = &[Event::Killed, Event::LostWrite];
 const MOVES: &[Event] = &[Event::Moved];
-const LOSSES: &[Event] = &[Event::LostWrite, Event::Split];
+const LOSSES: &[Event] = &[Event::LostLease];
 const ROUNDS: usize = 3;
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
@@ -73,10 +75,16 @@ async fn happen(world: &World, cluster: &Cluster, event: Event, terms: Terms, ra
         }
     };
     match event {
-        Event::Killed | Event::LostWrite => {
-            if event == Event::LostWrite {
+        Event::Killed | Event::LostWrite | Event::LostLease => {
+            if event != Event::Killed {
                 cluster.cut_replication(replica, true);
-                sleep(random.up_to(Duration::from_secs(2))).await;
+                let lost = random.up_to(Duration::from_secs(2));
+                sleep(if event == Event::LostLease {
+                    terms.lease
+                } else {
+                    lost
+                })
+                .await;
             }
             cluster.kill(old);
             is_replaced().await;

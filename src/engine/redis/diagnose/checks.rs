@@ -189,7 +189,10 @@ pub(super) fn listening(tried: Result<(), StoreError>) -> Diagnostic {
         ),
         Err(failure) => Diagnostic::warn(
             what,
-            format!("{}: a waiter for a busy lock fails, unless it uses `Wait::Poll`", failure.detail),
+            format!(
+                "{}: a waiter for a busy lock fails, unless it uses `Wait::Poll`",
+                failure.detail
+            ),
             "allow +subscribe and the channels of your locks, such as `&redisson_lock__channel:*`",
         ),
     }

@@ -29,7 +29,7 @@ macro_rules! pages {
 
 pages! {
     the_readme_does_as_it_shows: "README.md",
-    the_tutorial_does_as_it_shows: "docs/tutorial.md",
+    a_reader_of_the_tutorial_sees_what_it_shows: "docs/tutorial.md",
     the_command_reference_does_as_it_shows: "docs/command.md",
     the_recipes_do_as_they_show: "docs/recipes.md",
     the_page_on_stores_does_as_it_shows: "docs/which-store.md",

@@ -171,15 +171,15 @@ impl Play {
     }
 
     fn block(&mut self, block: &Block) -> Result<(), Wrong> {
-        let text = block.text();
-        let is_for_a_server = ["DISTLOCK_URL", "/etc/distlock/env"];
-        if block.language == "yaml" || is_for_a_server.iter().any(|word| text.contains(word)) {
-            self.on_server();
-        }
         let never = self.cues(&block.lines).find_map(Cue::never);
         if let Some(why) = never {
             eprintln!("{}, line {}: not executed: {why}", self.page, block.line);
             return Ok(());
+        }
+        let text = block.text();
+        let is_for_a_server = ["DISTLOCK_URL", "/etc/distlock/env"];
+        if block.language == "yaml" || is_for_a_server.iter().any(|word| text.contains(word)) {
+            self.on_server();
         }
         let done = match &*block.language {
             "sh" => self.script(block),
@@ -201,7 +201,7 @@ impl Play {
     /// Executes an `sh` block: a script, the files that it consists of, or commands, each of which has to succeed.
     fn script(&mut self, block: &Block) -> Result<(), Wrong> {
         for line in &block.lines {
-            for cue in self.cues(&[line.clone()]).collect::<Vec<_>>() {
+            for cue in self.cues(std::slice::from_ref(line)).collect::<Vec<_>>() {
                 match cue {
                     Cue::Before(act) => act(self),
                     Cue::Arguments(arguments) => self.arguments = arguments.to_vec(),
@@ -261,7 +261,7 @@ impl Play {
     }
 
     fn types(&mut self, typed: &Typed) -> Result<(), Wrong> {
-        let cues: Vec<_> = self.cues(&[typed.command.clone()]).collect();
+        let cues: Vec<_> = self.cues(std::slice::from_ref(&typed.command)).collect();
         for cue in &cues {
             if let Cue::Before(act) = cue {
                 act(self);
@@ -423,7 +423,7 @@ impl Play {
         let mut terminal = Terminal::of(command);
         terminal.shows(", held by ");
         act(self);
-        terminal.end();
+        assert_eq!(terminal.end(), 0, "{}", terminal.seen());
         terminal.shows("\r\n");
         let seen = terminal.seen().replace("\r\u{1b}[2K", "\n");
         let seen = seen.replace("\u{1b}[2m", "").replace("\u{1b}[0m", "");

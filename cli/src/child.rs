@@ -246,7 +246,7 @@ impl Child {
 
     /// Sends TERM to the command and everything it has started, once to each process; to be called again, for processes
     /// that the first call has missed. A process that a TERM handler starts does not receive it.
-    pub(crate) fn ask_to_end(&mut self) {
+    pub(crate) fn request_end(&mut self) {
         if self.told {
             return;
         }
@@ -388,8 +388,8 @@ fn die_with(parent: Option<OsString>) {
 }
 
 fn step(words: &[OsString]) -> Command {
-    let can_ask = cfg!(target_os = "linux") && std::fs::exists(OURSELVES).unwrap_or(false);
-    if !can_ask {
+    let can_reexec = cfg!(target_os = "linux") && std::fs::exists(OURSELVES).unwrap_or(false);
+    if !can_reexec {
         return plain(words);
     }
     let mut command = Command::new(OURSELVES);

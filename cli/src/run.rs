@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
         }
         // The command runs under the hold of an outer run, which supervises it, so this process is not needed. The
         // signals that it has received until now were meant for the command.
-        RunOutcome::Held(environment) => match signals.asked_to_end() {
+        RunOutcome::Held(environment) => match signals.termination_requested() {
             Some(code) => Ok(code),
             None => Err(child::exec_command(&args.command, environment)),
         },
@@ -116,7 +116,7 @@ async fn under_lock(
     holds.sort_by_key(|hold| args.names.iter().position(|name| *name == hold.name));
     // A fixed lease expires even if the command is still at work.
     let leased = args.fixed || !store::sees_processes(&args.store);
-    if let Some(code) = signals.asked_to_end() {
+    if let Some(code) = signals.termination_requested() {
         return release_locks(taken, code, HoldStatus::Unknown, leased)
             .await
             .map(RunOutcome::Ended);
@@ -313,7 +313,7 @@ async fn end(child: &mut Child, grace: Duration) {
         }
         let over = begun.elapsed();
         if over < grace {
-            child.ask_to_end();
+            child.request_end();
         } else if over < grace + FINAL_PROBE {
             child.kill();
         } else {

@@ -65,7 +65,7 @@ impl Signals {
     }
 
     /// Returns the exit code if a signal to end has arrived that was not yet handled.
-    pub(crate) fn asked_to_end(&mut self) -> Option<u8> {
+    pub(crate) fn termination_requested(&mut self) -> Option<u8> {
         let mut context = Context::from_waker(Waker::noop());
         let mut ended = None;
         for (event, signal) in &mut self.sent {

@@ -58,7 +58,7 @@ enum TimedCall {
 
 /// Resolves to the reply, or to `None` if it takes too long.
 pub(super) struct WithCallTimeout<'a, A> {
-    answer: A,
+    future: A,
     call_timeouts: &'a CallTimeouts,
     call: Option<usize>,
     waker_proxy: WakerProxy,
@@ -82,9 +82,9 @@ impl CallTimeouts {
         })
     }
 
-    pub(super) const fn limit<A: Future + Unpin>(&self, answer: A) -> WithCallTimeout<'_, A> {
+    pub(super) const fn limit<A: Future + Unpin>(&self, future: A) -> WithCallTimeout<'_, A> {
         WithCallTimeout {
-            answer,
+            future,
             call_timeouts: self,
             call: None,
             waker_proxy: WakerProxy::NONE,
@@ -216,10 +216,10 @@ impl<A: Future + Unpin> Future for WithCallTimeout<'_, A> {
         let waker = this
             .waker_proxy
             .waker(&this.call_timeouts.waker_executor, cx.waker());
-        if let Poll::Ready(answer) =
-            Pin::new(&mut this.answer).poll(&mut Context::from_waker(waker))
+        if let Poll::Ready(output) =
+            Pin::new(&mut this.future).poll(&mut Context::from_waker(waker))
         {
-            return Poll::Ready(Some(answer));
+            return Poll::Ready(Some(output));
         }
         // A forked child has no task that counts, and its mutexes may be locked by threads that do not exist there.
         if this.call_timeouts.fork_detector.has_forked() {

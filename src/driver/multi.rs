@@ -113,8 +113,10 @@ fn waker_executor_of(hold: Option<&Arc<Hold>>) -> WakerExecutor {
     })
 }
 
-fn collect_errors(answers: Vec<Result<(), NamedDriverError>>) -> Result<(), Vec<NamedDriverError>> {
-    let errors: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+fn collect_errors(
+    outcomes: Vec<Result<(), NamedDriverError>>,
+) -> Result<(), Vec<NamedDriverError>> {
+    let errors: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     match errors.is_empty() {
         true => Ok(()),
         false => Err(errors),

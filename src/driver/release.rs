@@ -301,13 +301,13 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
         };
         (left > 0 || planted!(InnerReleaseTakesAll)).then_some(Action::Release { owner, left })
     });
-    let Some((request, answer)) = recount_request else {
+    let Some((request, immediate)) = recount_request else {
         undo_on_drop.disarm();
         drop(order);
         return await_last_release(hold).await;
     };
-    let reply = match answer {
-        Some(answer) => answer,
+    let reply = match immediate {
+        Some(reply) => reply,
         None => {
             undo_on_drop.track_release();
             core.call(request).await

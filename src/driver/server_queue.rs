@@ -66,9 +66,9 @@ impl ServerQueueWaiter<'_> {
             step = match step {
                 AcquireStep::Send => {
                     let sent = core.clock.now();
-                    let answer = self.ticket.ask(self.machine.deadline()).await;
+                    let reply = self.ticket.request_acquire(self.machine.deadline()).await;
                     let now = core.clock.now();
-                    match answer {
+                    match reply {
                         Ok(Reply::Granted { token }) => {
                             let owner = self.ticket.owner;
                             let hold_ref = Hold::granted(core, params, owner, token, sent, now);
@@ -175,7 +175,7 @@ impl<'a> QueueTicket<'a> {
         }
     }
 
-    async fn ask(&mut self, deadline: Option<Moment>) -> Result<Reply, StoreError> {
+    async fn request_acquire(&mut self, deadline: Option<Moment>) -> Result<Reply, StoreError> {
         let AcquireParams { subject, terms, .. } = self.params;
         let request = subject.request(Action::Acquire {
             owner: self.owner,
@@ -193,12 +193,12 @@ impl<'a> QueueTicket<'a> {
         // well.
         let may_be_queued = std::mem::replace(&mut self.may_be_queued, false);
         let mut undo_on_drop = UndoOnDrop::new(core, || [undo]);
-        let answer = undo_on_drop.send(request, deadline).await;
+        let reply = undo_on_drop.send(request, deadline).await;
         undo_on_drop.disarm();
-        let in_doubt = answer.as_ref().is_err_and(StoreError::is_indeterminate);
+        let in_doubt = reply.as_ref().is_err_and(StoreError::is_indeterminate);
         self.has_orphan_request |= in_doubt;
-        self.may_be_queued = may_be_queued || in_doubt || answer.is_ok();
-        answer
+        self.may_be_queued = may_be_queued || in_doubt || reply.is_ok();
+        reply
     }
 
     /// Notes that the lock was granted.

@@ -242,10 +242,10 @@ impl Redis {
         let mut info = redis::cmd("INFO");
         info.arg("memory");
         // Managed services often forbid INFO; then the policy is unknown.
-        let Ok(answer) = self.foreground.connection().send(&info).await else {
+        let Ok(reply) = self.foreground.connection().send(&info).await else {
             return;
         };
-        let text: String = redis::from_redis_value(answer).unwrap_or_default();
+        let text: String = redis::from_redis_value(reply).unwrap_or_default();
         let policy = Info::new(&text).get("maxmemory_policy");
         if let Some(policy) = policy.filter(|policy| *policy != "noeviction") {
             let policy = policy.to_owned();

@@ -150,10 +150,10 @@ impl FeedSource for MonitorSource {
         Box::pin(async move {
             if all && let Some(mut connection) = connection {
                 // The reply comes after every message that was sent before it; so does an error.
-                let answered = redis::cmd("PING")
+                let reply = redis::cmd("PING")
                     .query_async::<Value>(&mut connection)
                     .await;
-                if let Err(error) = answered
+                if let Err(error) = reply
                     && !matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
                 {
                     return Err(failure::from_call_error(&error));

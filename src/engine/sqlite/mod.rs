@@ -143,12 +143,12 @@ impl Engine for Sqlite {
         requests: Vec<Request>,
     ) -> BoxFuture<Vec<Result<Reply, StoreError>>> {
         let count = requests.len();
-        let answers = self.worker.run(Priority::Background, move |store| {
+        let replies = self.worker.run(Priority::Background, move |store| {
             Ok(store.call_all(&requests))
         });
         Box::pin(async move {
-            let answers = answers.await;
-            answers.unwrap_or_else(|failure| vec![Err(failure); count])
+            let replies = replies.await;
+            replies.unwrap_or_else(|failure| vec![Err(failure); count])
         })
     }
 

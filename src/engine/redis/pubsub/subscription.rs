@@ -48,7 +48,7 @@ impl ChannelSubscription {
             ready: Some(ready),
         };
         if self.phase == Phase::Subscribed {
-            entry.answer(Ok(()));
+            entry.complete(Ok(()));
         }
         self.entries.push(entry);
     }
@@ -64,7 +64,7 @@ impl ChannelSubscription {
     pub(super) fn confirmed(&mut self) {
         self.phase = Phase::Subscribed;
         for entry in &mut self.entries {
-            if !entry.answer(Ok(()))
+            if !entry.complete(Ok(()))
                 && let Some(ear) = entry.ear.upgrade()
             {
                 ear.set_disconnected(false);
@@ -81,7 +81,7 @@ impl ChannelSubscription {
     pub(super) fn disconnected(&mut self, why: &StoreError) {
         self.phase = Phase::Unsubscribed;
         self.entries.retain_mut(|entry| {
-            if entry.answer(Err(why)) {
+            if entry.complete(Err(why)) {
                 return false;
             }
             if let Some(ear) = entry.ear.upgrade() {
@@ -95,7 +95,7 @@ impl ChannelSubscription {
     /// themselves, and get the error when they subscribe again.
     pub(super) fn refused(&mut self, why: &StoreError) {
         for mut entry in std::mem::take(&mut self.entries) {
-            if !entry.answer(Err(why))
+            if !entry.complete(Err(why))
                 && let Some(ear) = entry.ear.upgrade()
             {
                 ear.close();
@@ -113,7 +113,7 @@ impl ChannelSubscription {
 
 impl SubscriberEntry {
     /// Completes a new subscriber, and returns whether this is one.
-    fn answer(&mut self, result: Result<(), &StoreError>) -> bool {
+    fn complete(&mut self, result: Result<(), &StoreError>) -> bool {
         let Some(ready) = self.ready.take() else {
             return false;
         };

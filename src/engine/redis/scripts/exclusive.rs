@@ -286,10 +286,10 @@ impl KindScripts for ExclusiveScripts {
             (Action::CounterOp { .. }, _) => Ok(Reply::NOT_A_COUNTER),
             (Action::SemaphoreOp(_), _) => Ok(Reply::NOT_A_SEMAPHORE),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
-            (Action::Inspect, answer) => inspect::Inspection::read(answer)?.reply_as(self.kind),
+            (Action::Inspect, value) => inspect::Inspection::read(value)?.reply_as(self.kind),
             (Action::Transfer { .. }, Value::Int(-3)) => Ok(Reply::Granted { token: None }),
-            (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
-                renewal(answers.remove(0))
+            (Action::Renew { .. }, Value::Array(mut replies)) if replies.len() == 1 => {
+                renewal(replies.remove(0))
             }
             (
                 Action::Release { .. } | Action::Transfer { .. } | Action::Undo { .. },
@@ -320,8 +320,8 @@ pub(super) const fn sub_script(action: &Action) -> Option<usize> {
 }
 
 /// Reads the result of a grant, which is its token alone.
-fn granted(answer: Vec<Value>) -> Result<Reply, StoreError> {
-    let token = match answer.into_iter().next() {
+fn granted(values: Vec<Value>) -> Result<Reply, StoreError> {
+    let token = match values.into_iter().next() {
         Some(token) => number(token)?,
         None => None,
     };

@@ -29,7 +29,7 @@ macro_rules! script {
         LazyLock::new(|| {
             let text = concat!(
                 include_str!("../lua/format/number.lua"),
-                include_str!("../lua/number/deeds.lua"),
+                include_str!("../lua/number/dedup.lua"),
                 $(include_str!(concat!("../lua/", $file, ".lua"))),+
             );
             Script::new(Cow::Borrowed(text))
@@ -39,18 +39,18 @@ macro_rules! script {
 
 pub(super) static LATCH: CounterScripts = CounterScripts {
     alter: script!("latch/alter"),
-    read: script!("number/look"),
+    read: script!("number/read"),
     // No client holds any part of a latch.
-    release: script!("number/look"),
-    take: script!("number/look"),
+    release: script!("number/read"),
+    take: script!("number/read"),
     undo: script!("number/undo"),
 };
 
 pub(super) static COUNTING: CounterScripts = CounterScripts {
-    alter: script!("format/twin", "counting/alter"),
-    read: script!("number/look"),
-    release: script!("semaphore/line", "counting/release"),
-    take: script!("format/twin", "semaphore/line", "counting/take"),
+    alter: script!("format/alias", "counting/alter"),
+    read: script!("number/read"),
+    release: script!("semaphore/queue", "counting/release"),
+    take: script!("format/alias", "semaphore/queue", "counting/take"),
     undo: script!("number/undo"),
 };
 

@@ -48,7 +48,7 @@ pub(super) static MUTEX: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/owner" then "format/lock" then "mutex/acquire"),
     force_release: script!("format/owner" then "format/lock" then "mutex/force_release"),
     kind: Kind::Mutex,
-    transfer: script!("mutex/pass"),
+    transfer: script!("mutex/transfer"),
     release: script!("mutex/release"),
     renew: script!("mutex/renew"),
     undo: script!("mutex/undo"),
@@ -60,7 +60,7 @@ pub(super) static SIMPLE: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/simple" then "simple/acquire"),
     force_release: script!("format/owner" then "simple/force_release"),
     kind: Kind::Simple,
-    transfer: script!("simple/pass"),
+    transfer: script!("simple/transfer"),
     release: script!("simple/release"),
     renew: script!("simple/renew"),
     undo: script!("simple/undo"),
@@ -72,7 +72,7 @@ pub(super) static SIMPLE: ExclusiveScripts = ExclusiveScripts {
 pub(super) static FENCED: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/owner" then "format/lock" then "fenced/token" then "fenced/acquire"),
     kind: Kind::Fenced,
-    transfer: script!("fenced/token" then "fenced/pass"),
+    transfer: script!("fenced/token" then "fenced/transfer"),
     force_release: script!("format/owner" then "format/lock" then "mutex/force_release"),
     release: script!("mutex/release"),
     renew: script!("mutex/renew"),
@@ -83,14 +83,14 @@ pub(super) static FENCED: ExclusiveScripts = ExclusiveScripts {
 };
 /// A fair lock is renewed like a plain lock.
 pub(super) static FAIR: ExclusiveScripts = ExclusiveScripts {
-    acquire: script!("format/twin" then "format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/acquire"),
+    acquire: script!("format/alias" then "format/owner" then "format/lock" then "format/queue" then "fair/queue" then "fair/acquire"),
     kind: Kind::Fair,
     // A fair lock is never transferred: the first waiter in the queue acquires it.
-    transfer: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
-    force_release: script!("format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/force_release"),
-    release: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
+    transfer: script!("format/owner" then "format/queue" then "fair/queue" then "fair/release"),
+    force_release: script!("format/owner" then "format/lock" then "format/queue" then "fair/queue" then "fair/force_release"),
+    release: script!("format/owner" then "format/queue" then "fair/queue" then "fair/release"),
     renew: script!("mutex/renew"),
-    undo: script!("format/owner" then "format/queue" then "fair/line" then "fair/undo"),
+    undo: script!("format/owner" then "format/queue" then "fair/queue" then "fair/undo"),
     counts: true,
     fenced: false,
     queued: true,

@@ -29,7 +29,7 @@ macro_rules! script {
     ($file:literal) => {
         LazyLock::new(|| {
             let text = concat!(
-                include_str!("../lua/format/twin.lua"),
+                include_str!("../lua/format/alias.lua"),
                 include_str!("../lua/format/owner.lua"),
                 include_str!("../lua/format/read_write.lua"),
                 include_str!("../lua/rw/holds.lua"),

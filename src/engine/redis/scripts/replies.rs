@@ -32,7 +32,7 @@ pub(super) fn renewal(reply: Value) -> Result<Reply, StoreError> {
     }
 }
 
-/// Returns the error of a script that would have shared side keys with another name, as lua/format/twin.lua reports it.
+/// Returns the error of a script that would have shared side keys with another name, as lua/format/alias.lua reports it.
 pub(super) fn alias_conflict(reply: &Value) -> Option<StoreError> {
     let Value::Array(parts) = reply else {
         return None;

@@ -31,11 +31,11 @@ macro_rules! script {
     ($file:literal) => {
         LazyLock::new(|| {
             let text = concat!(
-                include_str!("../lua/format/twin.lua"),
+                include_str!("../lua/format/alias.lua"),
                 include_str!("../lua/format/number.lua"),
                 include_str!("../lua/format/permits.lua"),
-                include_str!("../lua/semaphore/line.lua"),
-                include_str!("../lua/semaphore/tally.lua"),
+                include_str!("../lua/semaphore/queue.lua"),
+                include_str!("../lua/semaphore/permits.lua"),
                 include_str!(concat!("../lua/semaphore/", $file, ".lua"))
             );
             Script::new(Cow::Borrowed(text))
@@ -47,7 +47,7 @@ pub(super) static SEMAPHORE: SemaphoreScripts = SemaphoreScripts {
     acquire: script!("acquire"),
     count: script!("count"),
     force_release: script!("force_release"),
-    read: script!("look"),
+    read: script!("read"),
     release: script!("release"),
     renew: script!("renew"),
     undo: script!("undo"),

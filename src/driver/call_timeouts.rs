@@ -109,10 +109,12 @@ impl CallTimeouts {
             let mut counted = Instant::now();
             loop {
                 tokio::time::sleep(self.tick_length).await;
-                let passed = counted.elapsed().as_nanos() / self.tick_length.as_nanos();
+                let elapsed_ticks = counted.elapsed().as_nanos() / self.tick_length.as_nanos();
                 // A process that was suspended for a while first gets to read the replies that have arrived meanwhile.
-                let ticks = u32::try_from(passed).unwrap_or(TICKS).clamp(1, TICKS / 2);
-                counted = if passed > u128::from(ticks) {
+                let ticks = u32::try_from(elapsed_ticks)
+                    .unwrap_or(TICKS)
+                    .clamp(1, TICKS / 2);
+                counted = if elapsed_ticks > u128::from(ticks) {
                     Instant::now()
                 } else {
                     counted + self.tick_length * ticks

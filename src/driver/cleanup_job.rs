@@ -159,8 +159,8 @@ impl CleanupJob {
                 return;
             }
             // Spread out, because many clients may have lost the same server at the same instant.
-            let rest = backoff / 2 + spread(backoff / 2, core.fresh_seed());
-            core.clock.sleep_until(Some(core.clock.now() + rest)).await;
+            let pause = backoff / 2 + spread(backoff / 2, core.fresh_seed());
+            core.clock.sleep_until(Some(core.clock.now() + pause)).await;
             backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
@@ -301,21 +301,21 @@ impl CleanupJob {
         self.core().events.emit(Level::DEBUG, move || {
             tracing::debug!(target: "distlock::release", lock = ?name, %owner, reply = ?event, "cleaned up");
         });
-        let listeners = match reply {
-            Reply::Released { listeners } => Some(*listeners),
+        let subscribers = match reply {
+            Reply::Released { subscribers } => Some(*subscribers),
             _ => None,
         };
-        self.notify_waiters(listeners);
+        self.notify_waiters(subscribers);
         if let Self::Release(hold) = self {
             hold.on_gone_from_store(reply);
         }
     }
 
-    fn notify_waiters(&self, listeners: Option<u32>) {
+    fn notify_waiters(&self, subscribers: Option<u32>) {
         if let Self::Release(hold) = self {
             hold.core
                 .wait_queues
-                .on_released(hold, listeners, hold.now());
+                .on_released(hold, subscribers, hold.now());
         }
     }
 

@@ -104,7 +104,8 @@ const SCRIPTS: [(&str, &str, &str, &str); 41] = [
 ];
 
 const RW: &str = "format/alias format/owner format/read_write rw/holds";
-const SEMAPHORE: &str = "format/alias format/number format/permits semaphore/queue semaphore/permits";
+const SEMAPHORE: &str =
+    "format/alias format/number format/permits semaphore/queue semaphore/permits";
 const NUMBER: &str = "format/number number/dedup";
 const INSPECT: &str = "format/owner format/lock format/read_write format/number format/permits";
 

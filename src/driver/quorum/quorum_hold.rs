@@ -142,8 +142,8 @@ impl QuorumHold {
             .find_map(|hold| Some((hold.subject.name.clone(), hold.lost()?)));
         let (name, reason) = lost.unwrap_or_else(|| (self.name().clone(), LostReason::Expired));
         let end = QuorumEnd::Lost(name.clone(), reason);
-        let rest = self.finish(state, end.clone());
-        drop(rest);
+        let remaining_holds = self.finish(state, end.clone());
+        drop(remaining_holds);
         // Emitted after the lock is released: a subscriber may call the guard that the event is about.
         self.targets[0].core.events.emit(Level::WARN, move || {
             tracing::warn!(target: "distlock::lease", lock = ?name, ?reason, "lost on a majority of the servers");

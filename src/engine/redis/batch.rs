@@ -46,7 +46,7 @@ pub(crate) struct Batcher {
 
 type BatchResult = Result<Reply, StoreError>;
 
-const RUNTIME_GONE: &str = "the runtime of the connection has shut down";
+const RUNTIME_SHUT_DOWN: &str = "the runtime of the connection has shut down";
 
 /// The future of one caller whose request is an item of a batch.
 struct BatchedCall {
@@ -256,7 +256,7 @@ impl Batcher {
         let callers = items.into_iter().map(|item| item.reply_to).collect();
         fail_callers(
             callers,
-            &StoreError::new(StoreErrorKind::Unreachable, RUNTIME_GONE),
+            &StoreError::new(StoreErrorKind::Unreachable, RUNTIME_SHUT_DOWN),
         );
     }
 
@@ -271,8 +271,13 @@ impl Future for BatchedCall {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BatchResult> {
         let reply = ready!(Pin::new(&mut self.reply).poll(cx));
         self.has_replied = true;
-        let gone = |_| Err(StoreError::new(StoreErrorKind::Interrupted, RUNTIME_GONE));
-        Poll::Ready(reply.unwrap_or_else(gone))
+        let interrupted = |_| {
+            Err(StoreError::new(
+                StoreErrorKind::Interrupted,
+                RUNTIME_SHUT_DOWN,
+            ))
+        };
+        Poll::Ready(reply.unwrap_or_else(interrupted))
     }
 }
 

@@ -114,7 +114,7 @@ pub(super) async fn check_locking(
     }
     let messages = redis.clone().subscribe(probe_lock.subject.channel());
     let messages = reply_within(limit / 4, messages).await;
-    findings.push(checks::listening(messages.map(drop)));
+    findings.push(checks::subscribing(messages.map(drop)));
     findings
 }
 

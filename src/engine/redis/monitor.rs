@@ -64,8 +64,8 @@ impl PatternMonitor {
         pattern: &str,
         subscriptions: Vec<String>,
     ) -> Result<ChangeFeed, StoreError> {
-        let ear = Arc::new(Subscriber::default());
-        let inbox = Arc::new(FeedBuffer::new(ear.clone()));
+        let subscriber = Arc::new(Subscriber::default());
+        let inbox = Arc::new(FeedBuffer::new(subscriber.clone()));
         let translator = PushTranslator {
             keys: self.keys.clone(),
             names: self.keys.names(pattern),
@@ -96,7 +96,11 @@ impl PatternMonitor {
             _epoch_watcher: epoch_watcher,
         };
         // The reader owns the connection, which ends with it.
-        Ok(ChangeFeed::new(Subscription::new(ear, || {}), source, 0))
+        Ok(ChangeFeed::new(
+            Subscription::new(subscriber, || {}),
+            source,
+            0,
+        ))
     }
 }
 

@@ -90,12 +90,12 @@ impl OptimisticCalls {
         // If the task has ended, the reply channel reports that below.
         let _ = self.calls.send(OptimisticCall { request, reply_to });
         Box::pin(async move {
-            let gone = || {
+            let interrupted = || {
                 // The request may have been in flight when the task panicked.
                 let why = "the request was interrupted";
                 Err(StoreError::new(StoreErrorKind::Interrupted, why))
             };
-            outcome.await.unwrap_or_else(|_| gone())
+            outcome.await.unwrap_or_else(|_| interrupted())
         })
     }
 }

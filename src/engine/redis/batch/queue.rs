@@ -222,9 +222,9 @@ impl Flushers {
                 count: 0,
             };
         }
-        let room = self.count < MAX_FLUSHERS || is_quiet;
-        self.count += usize::from(room);
-        room
+        let has_capacity = self.count < MAX_FLUSHERS || is_quiet;
+        self.count += usize::from(has_capacity);
+        has_capacity
     }
 
     fn leave(&mut self, connection: Generation) {

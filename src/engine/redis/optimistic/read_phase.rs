@@ -123,7 +123,7 @@ impl<'a> ReadPhase<'a> {
         let pttl: i64 = value(next())?;
         let mut seen = self.seen(pttl, &mut next)?;
         let (seconds, micros): (u64, u64) = value(next())?;
-        let (_, listeners): (String, u32) = value(next())?;
+        let (_, subscribers): (String, u32) = value(next())?;
         if self.token.is_some() {
             let token: Vec<u8> = value(next())?;
             let is_missing = value::<i64>(next())? == -2;
@@ -167,7 +167,7 @@ impl<'a> ReadPhase<'a> {
         let mut state = State::new(before.clone(), tombstones);
         let ctx = ApplyContext {
             now: now(),
-            listeners,
+            subscribers,
             next_token: clock_token.max(seen.token.map_or(clock_token, FencingToken::next)),
         };
         let outcome = state.apply(self.request, &ctx, &mut MemoryQueue::default());

@@ -158,7 +158,7 @@ impl WritePlan {
                 let published =
                     published.and_then(|published| redis::from_redis_value(published).ok());
                 Ok(Some(match (reply, published) {
-                    (Reply::Released { .. }, Some(listeners)) => Reply::Released { listeners },
+                    (Reply::Released { .. }, Some(subscribers)) => Reply::Released { subscribers },
                     (reply, _) => reply,
                 }))
             }

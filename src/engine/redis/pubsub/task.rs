@@ -126,7 +126,7 @@ impl PubSubTask {
             match next {
                 PubSubCommand::Subscribe {
                     channel,
-                    ear,
+                    subscriber,
                     ready,
                 } => {
                     if let Link::Down(why) = &self.link {
@@ -134,24 +134,27 @@ impl PubSubTask {
                         let _ = ready.send(Err(why.clone()));
                     } else {
                         let known = self.channels.entry(channel.clone()).or_default();
-                        known.add(ear, ready);
+                        known.add(subscriber, ready);
                         joined.push(channel);
                     }
                 }
-                PubSubCommand::Unsubscribe { channel, ear } => {
+                PubSubCommand::Unsubscribe {
+                    channel,
+                    subscriber,
+                } => {
                     if let Some(known) = self.channels.get_mut(&channel) {
-                        known.remove(&ear);
+                        known.remove(&subscriber);
                         left.push(channel);
                     }
                 }
                 PubSubCommand::Retain(ChannelFilter(here)) => {
-                    let gone: Vec<String> = self
+                    let rejected: Vec<String> = self
                         .channels
                         .keys()
                         .filter(|name| !here(name))
                         .cloned()
                         .collect();
-                    self.close_channels(gone);
+                    self.close_channels(rejected);
                 }
             }
             command = self.inbox.try_recv().ok();

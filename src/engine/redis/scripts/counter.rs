@@ -145,12 +145,12 @@ impl KindScripts for CounterScripts {
                 let (before, after) = numbers.map_err(|error| unexpected(&error))?;
                 Ok(Reply::Altered { before, after })
             }
-            (Action::SemaphoreOp(_), there) => {
-                let there: Option<i64> =
-                    redis::from_redis_value(there).map_err(|error| unexpected(&error))?;
+            (Action::SemaphoreOp(_), value) => {
+                let available: Option<i64> =
+                    redis::from_redis_value(value).map_err(|error| unexpected(&error))?;
                 Ok(Reply::Counted {
                     done: false,
-                    permits: there.map(|available| Permits { available, out: 0 }),
+                    permits: available.map(|available| Permits { available, out: 0 }),
                 })
             }
             (Action::ForceRelease, _) => Ok(Reply::Forced(false)),

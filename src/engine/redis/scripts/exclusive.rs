@@ -222,13 +222,13 @@ impl KindScripts for ExclusiveScripts {
                 from,
                 to,
                 lease,
-                own_listeners,
+                own_subscribers,
                 seen,
             } => {
                 args.owner(from);
                 args.owner(to);
                 args.millis(*lease);
-                args.number(*own_listeners);
+                args.number(*own_subscribers);
                 args.text(&channel);
                 self.token(*seen, args);
             }

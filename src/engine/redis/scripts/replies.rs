@@ -15,8 +15,8 @@ pub(super) fn release_reply(code: i64) -> Reply {
         -3 => Reply::Kept,
         -2 => Reply::Taken,
         -1 => Reply::Gone,
-        listeners => Reply::Released {
-            listeners: u32::try_from(listeners).unwrap_or(0),
+        subscribers => Reply::Released {
+            subscribers: u32::try_from(subscribers).unwrap_or(0),
         },
     }
 }

@@ -218,12 +218,12 @@ fn release(owner: &OwnerId, left: u32, args: &mut ArgWriter) {
 fn counted(values: Vec<Value>) -> Result<Reply, StoreError> {
     let value = Value::Array(values);
     let value = redis::from_redis_value::<(u32, Option<i64>, u64)>(value);
-    let (done, there, out) = value.map_err(|e| unexpected(&e))?;
+    let (done, available, out) = value.map_err(|e| unexpected(&e))?;
     Ok(Reply::Counted {
         done: done == 1,
         // Permits may be in use even if the number of available ones was deleted.
-        permits: (there.is_some() || out > 0).then(|| Permits {
-            available: there.unwrap_or_default(),
+        permits: (available.is_some() || out > 0).then(|| Permits {
+            available: available.unwrap_or_default(),
             out,
         }),
     })

@@ -33,6 +33,7 @@ mod busy;
 mod certificates;
 mod counter;
 mod doctor;
+mod documents;
 mod embedded;
 mod encrypted;
 mod exits;

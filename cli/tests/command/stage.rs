@@ -188,7 +188,7 @@ pub(crate) fn distlock(words: &[&str]) -> Command {
 }
 
 /// Returns this program, in the same way.
-fn alone(program: &str) -> Command {
+pub(crate) fn alone(program: &str) -> Command {
     let mut command = Command::new("setsid");
     command.arg(program);
     for variable in [
@@ -215,7 +215,7 @@ pub(crate) struct Ran {
 impl Ran {
     /// Reports whether nothing was done because the store did not reply within two seconds, for which a busy machine may stand still.
     fn was_late(&self) -> bool {
-        let why = ["timed out", "not opened within"];
+        let why = ["no reply within", "timed out", "not opened within"];
         self.code == 69 && self.out.is_empty() && why.iter().any(|why| self.err.contains(why))
     }
 }
@@ -395,7 +395,7 @@ pub(crate) fn pid_of(line: &str) -> Pid {
 }
 
 /// Upper bound for the end of a process that is no longer needed.
-const A_MOMENT: Duration = Duration::from_secs(10);
+pub(crate) const A_MOMENT: Duration = Duration::from_secs(10);
 /// How often a step is tried that a busy machine may have kept from being quick.
 pub(crate) const TRIES: usize = 20;
 const POLL: Duration = Duration::from_millis(5);

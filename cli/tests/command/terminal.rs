@@ -335,7 +335,7 @@ fn a_lost_lock_ends_the_command_and_nothing_beside_it(stage: &Stage) {
 }
 
 /// A program on a terminal of its own.
-struct Terminal {
+pub(crate) struct Terminal {
     program: Child,
     keyboard: File,
     screen: Arc<Mutex<Vec<u8>>>,
@@ -347,8 +347,6 @@ impl Terminal {
     }
 
     fn run(stage: &Stage, program: &str, words: &[&str], environment: &[(&str, &str)]) -> Self {
-        let pty = openpty(None, None).expect("there are terminals");
-        let end = || -> OwnedFd { pty.slave.try_clone().expect("it can be cloned") };
         let mut command = Command::new("setsid");
         command
             .args(["--ctty", "--wait", program])
@@ -356,7 +354,15 @@ impl Terminal {
             .env("DISTLOCK_URL", stage.url())
             .env("TERM", "xterm")
             .env_remove("NO_COLOR")
-            .envs(environment.iter().copied())
+            .envs(environment.iter().copied());
+        Self::of(command)
+    }
+
+    /// Starts `setsid --ctty --wait` with a program on a new terminal.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let pty = openpty(None, None).expect("there are terminals");
+        let end = || -> OwnedFd { pty.slave.try_clone().expect("it can be cloned") };
+        command
             .stdin(Stdio::from(end()))
             .stdout(Stdio::from(end()))
             .stderr(Stdio::from(end()));
@@ -392,12 +398,12 @@ impl Terminal {
             .expect("the terminal is there");
     }
 
-    fn seen(&self) -> String {
+    pub(crate) fn seen(&self) -> String {
         let screen = self.screen.lock().expect("nobody panics there");
         String::from_utf8_lossy(&screen).into_owned()
     }
 
-    fn shows(&self, text: &str) {
+    pub(crate) fn shows(&self, text: &str) {
         let begun = Instant::now();
         while !self.seen().contains(text) {
             assert!(
@@ -409,7 +415,7 @@ impl Terminal {
         }
     }
 
-    fn end(&mut self) -> i32 {
+    pub(crate) fn end(&mut self) -> i32 {
         let mut code = None;
         wait_until("it ends", || {
             let status = self.program.try_wait().expect("it is our child");

@@ -252,9 +252,9 @@ impl QuorumLock {
         &self,
         wait_limit: WaitLimit,
     ) -> impl Future<Output = Result<Option<QuorumGuard>, Error>> + Send + use<> {
-        let asked = self.targets();
+        let targets = self.targets();
         async move {
-            let (targets, config) = asked?;
+            let (targets, config) = targets?;
             let taken = quorum::acquire_quorum(targets, config, wait_limit).await;
             match taken {
                 Ok(quorum_hold) => Ok(quorum_hold.map(QuorumGuard::new)),

@@ -151,7 +151,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn set_total(&self, total: u32) -> Result<(), Error> {
-        self.ask(SemaphoreOp::Set(total)).await.map(|_| ())
+        self.request(SemaphoreOp::Set(total)).await.map(|_| ())
     }
 
     /// Sets the total number of permits unless it has been set before, and reports whether it did.
@@ -174,7 +174,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn try_set(&self, total: u32) -> Result<bool, Error> {
-        Ok(self.ask(SemaphoreOp::SetOnce(total)).await?.0)
+        Ok(self.request(SemaphoreOp::SetOnce(total)).await?.0)
     }
 
     /// Returns the number of permits; none, if it was never set.
@@ -196,7 +196,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn count(&self) -> Result<PermitCount, Error> {
-        Ok(self.ask(SemaphoreOp::Get).await?.1)
+        Ok(self.request(SemaphoreOp::Get).await?.1)
     }
 
     /// Releases one permit by its id, whoever holds it, and reports whether it was in use. Its guard, if there is one,
@@ -225,7 +225,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn release(&self, permit: PermitId) -> Result<bool, Error> {
-        Ok(self.ask(SemaphoreOp::Return(permit)).await?.0)
+        Ok(self.request(SemaphoreOp::Return(permit)).await?.0)
     }
 
     /// Deletes the semaphore with the permits in use, and reports whether it existed. Holders are notified at their
@@ -249,7 +249,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn delete(&self) -> Result<bool, Error> {
-        Ok(self.ask(SemaphoreOp::Delete).await?.0)
+        Ok(self.request(SemaphoreOp::Delete).await?.0)
     }
 
     /// Returns the semaphore's name.
@@ -266,7 +266,7 @@ impl Semaphore {
         &self.subject.name
     }
 
-    async fn ask(&self, count: SemaphoreOp) -> Result<(bool, PermitCount), Error> {
+    async fn request(&self, count: SemaphoreOp) -> Result<(bool, PermitCount), Error> {
         check_name(self.name())?;
         let (done, permits) = permits::request(&self.core, &self.subject, count)
             .await

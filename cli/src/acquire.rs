@@ -33,7 +33,7 @@ pub(crate) async fn acquire(args: Acquire) -> Result<u8, Failure> {
             "the output is closed, so that the owner cannot be printed; no lock was acquired";
         return Err(Failure::new(exit::OUTPUT, message));
     }
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::install()?;
     let client = tokio::select! {
         biased;
         client = store::connect(&args.store, ReleaseOn::Lease) => client?,

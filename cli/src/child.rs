@@ -57,7 +57,7 @@ pub(crate) struct Child {
     /// The TERM that was sent to it, if any.
     term: Option<TermSent>,
     /// Whether all processes have been asked to end; processes that they start after that are for cleanup.
-    told: bool,
+    notified: bool,
     /// Whether this process may also adopt orphans that the command did not start.
     among_others: bool,
     /// An owner of the hold that the command runs under, which no other run has.
@@ -120,7 +120,7 @@ impl Child {
             own_group,
             end: None,
             term: None,
-            told: false,
+            notified: false,
             among_others,
             owner: owner.to_owned(),
         })
@@ -150,7 +150,7 @@ impl Child {
 
     /// Returns which processes were asked to end, as far as the command's own end shows it: a signal that a terminal
     /// sends to the whole group may not have reached this process yet.
-    pub(crate) fn told_by_terminal(&self) -> SignalTarget {
+    pub(crate) fn notified_by_terminal(&self) -> SignalTarget {
         let by_terminal = [Signal::INT, Signal::QUIT].map(Signal::as_raw);
         match self.end {
             Some(ChildExit::Signal(signal)) if !self.own_group && by_terminal.contains(&signal) => {
@@ -233,8 +233,8 @@ impl Child {
     }
 
     /// Notes which processes have been asked to end: they are asked only once.
-    pub(crate) fn was_told(&mut self, told: SignalTarget) {
-        self.told = told == SignalTarget::Group;
+    pub(crate) fn record_notified(&mut self, notified: SignalTarget) {
+        self.notified = notified == SignalTarget::Group;
         self.term = None;
     }
 
@@ -246,8 +246,8 @@ impl Child {
 
     /// Sends TERM to the command and everything it has started, once to each process; to be called again, for processes
     /// that the first call has missed. A process that a TERM handler starts does not receive it.
-    pub(crate) fn ask_to_end(&mut self) {
-        if self.told {
+    pub(crate) fn request_end(&mut self) {
+        if self.notified {
             return;
         }
         match (self.living(), &mut self.term) {
@@ -257,7 +257,7 @@ impl Child {
             (None, _) => {
                 self.signal_all(Signal::TERM);
                 self.signal_all(Signal::CONT);
-                self.told = true;
+                self.notified = true;
             }
         }
     }
@@ -279,7 +279,7 @@ impl Child {
     }
 
     /// Returns whether nothing of the command is left.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         match self.living() {
             Some(living) => living.is_empty(),
             // This check runs from the end of the group's leader on, so no other group can have got its id unnoticed.
@@ -388,8 +388,8 @@ fn die_with(parent: Option<OsString>) {
 }
 
 fn step(words: &[OsString]) -> Command {
-    let can_ask = cfg!(target_os = "linux") && std::fs::exists(OURSELVES).unwrap_or(false);
-    if !can_ask {
+    let can_reexec = cfg!(target_os = "linux") && std::fs::exists(OURSELVES).unwrap_or(false);
+    if !can_reexec {
         return plain(words);
     }
     let mut command = Command::new(OURSELVES);

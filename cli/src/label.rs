@@ -168,7 +168,7 @@ impl HolderInfo {
     }
 
     /// Returns whether the holder was a process of this machine that no longer exists.
-    pub(crate) fn has_gone(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         let (user, pid) = self.name.rsplit_once(" pid ").unwrap_or_default();
         let here = user
             .rsplit_once('@')
@@ -231,7 +231,7 @@ mod tests {
             assert_eq!(who.command.as_deref(), Some("sh -c echo a: b since c"));
             let pid = format!("pid {}", std::process::id());
             assert!(who.name.ends_with(&pid), "{}", who.name);
-            assert!(!who.has_gone());
+            assert!(!who.has_ended());
         }
     }
 
@@ -243,10 +243,13 @@ mod tests {
             let label = format!("ann@{host} pid {dead} since {SINCE}: true");
             HolderInfo::new(Some(&label), "owner")
         };
-        assert!(who(&host()).has_gone());
-        assert!(!who("elsewhere").has_gone());
+        assert!(who(&host()).has_ended());
+        assert!(!who("elsewhere").has_ended());
         for label in ["billing pid 7", "pid", "", "a@b pid x"] {
-            assert!(!HolderInfo::new(Some(label), "owner").has_gone(), "{label}");
+            assert!(
+                !HolderInfo::new(Some(label), "owner").has_ended(),
+                "{label}"
+            );
         }
     }
 

@@ -221,13 +221,13 @@ fn details(lock: &LockInfo, sees_processes: bool, now: Date) -> Vec<(&'static st
         let who = HolderInfo::of(holder);
         // A hold without a lease means that the store sees a process at work: if the holder has ended, then one that it
         // has started.
-        let left_behind = sees_processes && holder.ttl.is_none() && who.has_gone();
-        let gone = if left_behind {
+        let left_behind = sees_processes && holder.ttl.is_none() && who.has_ended();
+        let remark = if left_behind {
             " (ended; a process that it started still holds the lock)"
         } else {
             ""
         };
-        lines.push(("held by", format!("{}{gone}", who.name)));
+        lines.push(("held by", format!("{}{remark}", who.name)));
         lines.extend(who.command.clone().map(|command| ("command", command)));
         lines.extend(who.since.map(|since| {
             let text = format!("{since} ({} ago)", short(now.since(since)));

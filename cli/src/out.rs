@@ -98,21 +98,21 @@ fn message_line(message: impl Display) -> String {
 /// delay neither the locks nor the end of this process. Reports whether it was written.
 pub(crate) fn offer(text: &str, patience: Duration) -> bool {
     let mut stderr = std::io::stderr();
-    let room = has_room(&stderr, patience);
-    if room {
+    let can_write = is_writable(&stderr, patience);
+    if can_write {
         let text = text.as_bytes();
         let _ = stderr.write_all(&text[..text.len().min(AT_ONCE)]);
     }
-    room
+    can_write
 }
 
-fn has_room(stderr: &std::io::Stderr, patience: Duration) -> bool {
+fn is_writable(stderr: &std::io::Stderr, patience: Duration) -> bool {
     let end = Instant::now() + patience;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).unwrap_or_default();
-        let mut room = [PollFd::new(stderr, PollFlags::OUT)];
-        match poll(&mut room, Some(&left)) {
+        let mut poll_fds = [PollFd::new(stderr, PollFlags::OUT)];
+        match poll(&mut poll_fds, Some(&left)) {
             // The signal is handled elsewhere.
             Err(Errno::INTR) => {}
             // If polling fails, or the stream is closed, the write reports it.

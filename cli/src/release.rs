@@ -18,7 +18,7 @@ pub(crate) async fn release(args: Release) -> Result<u8, Failure> {
     } else if args.force {
         by_force(&client, &args.name).await
     } else {
-        after_asking(&client, &args.name).await
+        after_confirmation(&client, &args.name).await
     };
     store::leave(&client).await;
     released
@@ -39,20 +39,24 @@ async fn by_force(client: &Client, name: &str) -> Result<u8, Failure> {
     Err(nobody(name))
 }
 
-async fn after_asking(client: &Client, name: &str) -> Result<u8, Failure> {
+async fn after_confirmation(client: &Client, name: &str) -> Result<u8, Failure> {
     let Some(lock) = client.admin().inspect(name).await? else {
         return Err(nobody(name));
     };
-    let asks = std::io::stdin().is_terminal();
+    let is_interactive = std::io::stdin().is_terminal();
     let holder = match &lock.holders[..] {
         [] => return Err(nobody(name)),
         [holder] => holder,
         holders => {
-            let code = if asks { exit::NO } else { exit::USAGE };
+            let code = if is_interactive {
+                exit::NO
+            } else {
+                exit::USAGE
+            };
             return Err(many(code, name, holders.len()));
         }
     };
-    if !asks {
+    if !is_interactive {
         let message = format!(
             "`{}` is held by {}; the input is not a terminal: use `--force`, or `--owner {}`",
             shown(name),

@@ -42,7 +42,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const FINAL_PROBE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::install()?;
     let client = tokio::select! {
         biased;
         client = store::connect(&args.store, ReleaseOn::Children) => client?,
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
         }
         // The command runs under the hold of an outer run, which supervises it, so this process is not needed. The
         // signals that it has received until now were meant for the command.
-        RunOutcome::Held(environment) => match signals.asked_to_end() {
+        RunOutcome::Held(environment) => match signals.termination_requested() {
             Some(code) => Ok(code),
             None => Err(child::exec_command(&args.command, environment)),
         },
@@ -116,7 +116,7 @@ async fn under_lock(
     holds.sort_by_key(|hold| args.names.iter().position(|name| *name == hold.name));
     // A fixed lease expires even if the command is still at work.
     let leased = args.fixed || !store::sees_processes(&args.store);
-    if let Some(code) = signals.asked_to_end() {
+    if let Some(code) = signals.termination_requested() {
         return release_locks(taken, code, HoldStatus::Unknown, leased)
             .await
             .map(RunOutcome::Ended);
@@ -126,18 +126,18 @@ async fn under_lock(
     let own_group = child::gets_own_group();
     if own_group {
         // In a shared group, Ctrl-Z stops the command by itself.
-        signals.listen_for_stops()?;
+        signals.install_stop_handler()?;
     }
     let owner = taken.parts.first().map_or("", |part| &part.owner);
     let mut child = Child::start(&args.command, environment, owner, leased, own_group)?;
     let code = match supervise(&mut child, &taken, signals).await {
         Ok(Ended {
             code,
-            told: SignalTarget::Nobody,
+            notified: SignalTarget::Nobody,
         }) => code,
-        Ok(Ended { code, told }) => {
+        Ok(Ended { code, notified }) => {
             // The rest of it may still be cleaning up, which must happen under the lock.
-            child.was_told(told);
+            child.record_notified(notified);
             end(&mut child, args.grace).await;
             code
         }
@@ -267,23 +267,23 @@ fn loss(lost: &Lost, args: &Run, taken: &Taken) -> String {
 struct Ended {
     code: u8,
     /// The processes that had been asked to end.
-    told: SignalTarget,
+    notified: SignalTarget,
 }
 
 /// Waits for the end of the command, or for a loss of the lock before that.
 async fn supervise(child: &mut Child, taken: &Taken, signals: &mut Signals) -> Result<Ended, Lost> {
     let mut lost = taken.lost();
-    let mut told = SignalTarget::Nobody;
+    let mut notified = SignalTarget::Nobody;
     loop {
         tokio::select! {
             biased;
             // Only this process can release the lock, so `None` does not occur here.
             Some(lost) = &mut lost => return Err(lost),
             event = signals.next() => {
-                told = told.max(child.forward(event));
+                notified = notified.max(child.forward(event));
                 if event == SignalEvent::Child && let Some(code) = child.reap() {
-                    let told = told.max(child.told_by_terminal());
-                    return Ok(Ended { code, told });
+                    let notified = notified.max(child.notified_by_terminal());
+                    return Ok(Ended { code, notified });
                 }
                 if event == SignalEvent::Stop {
                     // Stop the command first: it must not run while its lock is not renewed.
@@ -306,14 +306,14 @@ async fn end(child: &mut Child, grace: Duration) {
     child.forget_term(grace.min(LONGEST_CLEANUP));
     loop {
         child.reap();
-        if child.is_gone() {
+        if child.has_ended() {
             // Processes that ended since the last call have to be reaped, too.
             child.reap();
             return;
         }
         let over = begun.elapsed();
         if over < grace {
-            child.ask_to_end();
+            child.request_end();
         } else if over < grace + FINAL_PROBE {
             child.kill();
         } else {

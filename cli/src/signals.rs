@@ -39,7 +39,7 @@ pub(crate) enum SignalEvent {
 
 impl Signals {
     /// Installs the handlers. To be called before there are other threads: they inherit the blocked signals.
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn install() -> Result<Self, Failure> {
         let ignored = ignored();
         let ending = ENDING.map(|signal| (signal, SignalEvent::End(signal)));
         let private = PRIVATE.map(|signal| (signal, SignalEvent::Private(signal)));
@@ -56,7 +56,7 @@ impl Signals {
     }
 
     /// Handles Ctrl-Z as well, which then no longer stops this process by itself.
-    pub(crate) fn listen_for_stops(&mut self) -> Result<(), Failure> {
+    pub(crate) fn install_stop_handler(&mut self) -> Result<(), Failure> {
         if !contains(ignored(), Signal::TSTP) {
             self.sent.push((SignalEvent::Stop, stream(Signal::TSTP)?));
             unblock([Signal::TSTP])?;
@@ -65,7 +65,7 @@ impl Signals {
     }
 
     /// Returns the exit code if a signal to end has arrived that was not yet handled.
-    pub(crate) fn asked_to_end(&mut self) -> Option<u8> {
+    pub(crate) fn termination_requested(&mut self) -> Option<u8> {
         let mut context = Context::from_waker(Waker::noop());
         let mut ended = None;
         for (event, signal) in &mut self.sent {
@@ -108,7 +108,7 @@ pub(crate) fn stop_self() {
 }
 
 fn stream(signal: Signal) -> Result<unix::Signal, Failure> {
-    unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(cannot_listen)
+    unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(install_error)
 }
 
 fn unblock(signals: impl IntoIterator<Item = Signal>) -> Result<(), Failure> {
@@ -116,10 +116,10 @@ fn unblock(signals: impl IntoIterator<Item = Signal>) -> Result<(), Failure> {
     let signals: Result<SigSet, _> = signals.map(TryInto::try_into).collect();
     signals
         .and_then(|signals| signals.thread_unblock())
-        .map_err(cannot_listen)
+        .map_err(install_error)
 }
 
-fn cannot_listen(error: impl Display) -> Failure {
+fn install_error(error: impl Display) -> Failure {
     let message = format!("cannot handle signals: {error}");
     Failure::new(exit::SYSTEM, message)
 }

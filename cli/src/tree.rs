@@ -34,8 +34,8 @@ pub(crate) fn adopt() {
 /// before it has started any. Not so if it has children already (`server & exec distlock …`), whose orphans it adopts
 /// as well, nor if it is the first process of a container, which adopts all orphans.
 pub(crate) fn adopts_only_its_own() -> bool {
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let childless = matches!(waitid(WaitId::All, look), Err(Errno::CHILD));
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let childless = matches!(waitid(WaitId::All, options), Err(Errno::CHILD));
     childless && !getpid().is_init()
 }
 

@@ -105,8 +105,8 @@ impl Semaphore {
 
     fn run<T: Send + 'static>(
         &self,
-        asking: impl Future<Output = Result<T, Error>> + Send + 'static,
+        future: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.worker.run(asking)?
+        self.worker.run(future)?
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn connect(
     let scripts = parameters.scripts;
     let encrypted = match url.scheme() {
         "rediss" => Encrypted::Always,
-        "redis-cluster" | "redis-sentinel" => Encrypted::IfAsked,
+        "redis-cluster" | "redis-sentinel" => Encrypted::IfRequested,
         _ => Encrypted::Never,
     };
     let pubsub_mode = parameters.pubsub_mode;

@@ -23,7 +23,7 @@ pub(super) struct TlsParameters {
 pub(super) enum Encrypted {
     Always,
     /// With `tls=on`.
-    IfAsked,
+    IfRequested,
     Never,
 }
 
@@ -74,8 +74,8 @@ impl TlsParameters {
                 );
             }
             (Encrypted::Never, Some(true)) => return Err(store.invalid(URL_NOT_ENCRYPTED)),
-            (Encrypted::Never, _) | (Encrypted::IfAsked, Some(false) | None) => {
-                if named && encrypted == Encrypted::IfAsked {
+            (Encrypted::Never, _) | (Encrypted::IfRequested, Some(false) | None) => {
+                if named && encrypted == Encrypted::IfRequested {
                     return Err(store.invalid("`ca`, `cert` and `key` need `tls=on`"));
                 }
                 if named {
@@ -84,7 +84,7 @@ impl TlsParameters {
                 store.reject_tls_options()?;
                 return Ok(None);
             }
-            (Encrypted::Always, _) | (Encrypted::IfAsked, Some(true)) => {}
+            (Encrypted::Always, _) | (Encrypted::IfRequested, Some(true)) => {}
         }
         if !Tls::IS_AVAILABLE {
             return Err(Error::FeatureOff {

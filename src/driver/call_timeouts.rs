@@ -58,7 +58,7 @@ enum TimedCall {
 
 /// Resolves to the reply, or to `None` if it takes too long.
 pub(super) struct WithCallTimeout<'a, A> {
-    answer: A,
+    future: A,
     call_timeouts: &'a CallTimeouts,
     call: Option<usize>,
     waker_proxy: WakerProxy,
@@ -82,9 +82,9 @@ impl CallTimeouts {
         })
     }
 
-    pub(super) const fn limit<A: Future + Unpin>(&self, answer: A) -> WithCallTimeout<'_, A> {
+    pub(super) const fn limit<A: Future + Unpin>(&self, future: A) -> WithCallTimeout<'_, A> {
         WithCallTimeout {
-            answer,
+            future,
             call_timeouts: self,
             call: None,
             waker_proxy: WakerProxy::NONE,
@@ -109,10 +109,12 @@ impl CallTimeouts {
             let mut counted = Instant::now();
             loop {
                 tokio::time::sleep(self.tick_length).await;
-                let passed = counted.elapsed().as_nanos() / self.tick_length.as_nanos();
+                let elapsed_ticks = counted.elapsed().as_nanos() / self.tick_length.as_nanos();
                 // A process that was suspended for a while first gets to read the replies that have arrived meanwhile.
-                let ticks = u32::try_from(passed).unwrap_or(TICKS).clamp(1, TICKS / 2);
-                counted = if passed > u128::from(ticks) {
+                let ticks = u32::try_from(elapsed_ticks)
+                    .unwrap_or(TICKS)
+                    .clamp(1, TICKS / 2);
+                counted = if elapsed_ticks > u128::from(ticks) {
                     Instant::now()
                 } else {
                     counted + self.tick_length * ticks
@@ -216,10 +218,10 @@ impl<A: Future + Unpin> Future for WithCallTimeout<'_, A> {
         let waker = this
             .waker_proxy
             .waker(&this.call_timeouts.waker_executor, cx.waker());
-        if let Poll::Ready(answer) =
-            Pin::new(&mut this.answer).poll(&mut Context::from_waker(waker))
+        if let Poll::Ready(output) =
+            Pin::new(&mut this.future).poll(&mut Context::from_waker(waker))
         {
-            return Poll::Ready(Some(answer));
+            return Poll::Ready(Some(output));
         }
         // A forked child has no task that counts, and its mutexes may be locked by threads that do not exist there.
         if this.call_timeouts.fork_detector.has_forked() {

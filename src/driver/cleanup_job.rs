@@ -39,7 +39,7 @@ pub(crate) enum CleanupJob {
         subject: Subject,
         owner: OwnerId,
         lease: Duration,
-        all_answered: bool,
+        all_replied: bool,
         /// The queue entry to remove as well, if the waiter queued under a different owner id.
         queued_owner: Option<OwnerId>,
     },
@@ -58,7 +58,7 @@ impl CleanupJob {
             subject: subject.clone(),
             owner,
             lease,
-            all_answered: false,
+            all_replied: false,
             queued_owner: None,
         }
     }
@@ -75,7 +75,7 @@ impl CleanupJob {
             subject: subject.clone(),
             owner,
             lease,
-            all_answered: true,
+            all_replied: true,
             queued_owner: None,
         }
     }
@@ -121,7 +121,7 @@ impl CleanupJob {
     /// first: its reply may make the job unnecessary.
     async fn work(&mut self, in_flight: Option<InFlight>, permits: &Semaphore) {
         if let Some(in_flight) = in_flight
-            && let Some(reply) = in_flight.answer().await
+            && let Some(reply) = in_flight.reply().await
             && !self.is_needed_after(&reply)
         {
             return;
@@ -159,8 +159,8 @@ impl CleanupJob {
                 return;
             }
             // Spread out, because many clients may have lost the same server at the same instant.
-            let rest = backoff / 2 + spread(backoff / 2, core.fresh_seed());
-            core.clock.sleep_until(Some(core.clock.now() + rest)).await;
+            let pause = backoff / 2 + spread(backoff / 2, core.fresh_seed());
+            core.clock.sleep_until(Some(core.clock.now() + pause)).await;
             backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }
@@ -181,8 +181,8 @@ impl CleanupJob {
         let requests = std::iter::once(request)
             .chain(self.leave_request())
             .collect();
-        let answer = core.engine.clone().call_background(requests);
-        let Some(replies) = with_timeout(limit, answer).await else {
+        let call = core.engine.clone().call_background(requests);
+        let Some(replies) = with_timeout(limit, call).await else {
             return Err(no_reply(limit));
         };
         for reply in replies {
@@ -261,11 +261,11 @@ impl CleanupJob {
                 core,
                 subject,
                 owner,
-                all_answered,
+                all_replied,
                 ..
             } => {
                 let owner = *owner;
-                let undo = match all_answered {
+                let undo = match all_replied {
                     true => Action::Release { owner, left: 0 },
                     false => Action::Undo {
                         owner,
@@ -275,8 +275,8 @@ impl CleanupJob {
                 (core, subject.request(undo))
             }
         };
-        let answer = core.engine.call_now(&request, &|| core.clock.now());
-        Some((request, answer))
+        let reply = core.engine.call_now(&request, &|| core.clock.now());
+        Some((request, reply))
     }
 
     /// Returns whether anything is left to do, now that the request in doubt got a reply after all.
@@ -301,21 +301,21 @@ impl CleanupJob {
         self.core().events.emit(Level::DEBUG, move || {
             tracing::debug!(target: "distlock::release", lock = ?name, %owner, reply = ?event, "cleaned up");
         });
-        let listeners = match reply {
-            Reply::Released { listeners } => Some(*listeners),
+        let subscribers = match reply {
+            Reply::Released { subscribers } => Some(*subscribers),
             _ => None,
         };
-        self.notify_waiters(listeners);
+        self.notify_waiters(subscribers);
         if let Self::Release(hold) = self {
             hold.on_gone_from_store(reply);
         }
     }
 
-    fn notify_waiters(&self, listeners: Option<u32>) {
+    fn notify_waiters(&self, subscribers: Option<u32>) {
         if let Self::Release(hold) = self {
             hold.core
                 .wait_queues
-                .on_released(hold, listeners, hold.now());
+                .on_released(hold, subscribers, hold.now());
         }
     }
 

@@ -99,15 +99,15 @@ impl Future for SleepUntil<'_> {
 }
 
 /// Awaits a reply; `None` if it takes longer than `limit`, or if there is no runtime to wait with.
-pub(super) const fn with_timeout<A: Future + Unpin>(limit: Duration, answer: A) -> WithTimeout<A> {
+pub(super) const fn with_timeout<A: Future + Unpin>(limit: Duration, future: A) -> WithTimeout<A> {
     let pause = SafeSleep::new(limit);
-    WithTimeout { answer, pause }
+    WithTimeout { future, pause }
 }
 
 /// The future of [`with_timeout`]. Not an `async fn`: it is part of every wait, and an `async fn` is twice the size of
 /// its arguments.
 pub(super) struct WithTimeout<A> {
-    answer: A,
+    future: A,
     pause: SafeSleep,
 }
 
@@ -115,8 +115,8 @@ impl<A: Future + Unpin> Future for WithTimeout<A> {
     type Output = Option<A::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(cx) {
-            return Poll::Ready(Some(answer));
+        if let Poll::Ready(output) = Pin::new(&mut self.future).poll(cx) {
+            return Poll::Ready(Some(output));
         }
         Pin::new(&mut self.pause).poll(cx).map(|()| None)
     }

@@ -73,8 +73,8 @@ pub(crate) async fn update(
                     "no reply; sending the request again"
                 );
         // Spread out, because many clients may have lost the same server at the same instant.
-        let rest = backoff / 2 + spread(backoff / 2, core.fresh_seed());
-        core.clock.sleep_until(Some(core.clock.now() + rest)).await;
+        let pause = backoff / 2 + spread(backoff / 2, core.fresh_seed());
+        core.clock.sleep_until(Some(core.clock.now() + pause)).await;
         backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }

@@ -171,8 +171,8 @@ impl Hold {
     ) -> Option<(Request, Option<Result<Reply, StoreError>>)> {
         let mut state = self.state();
         let request = self.request(action(&mut state)?);
-        let answer = self.core.engine.call_now(&request, &|| self.now());
-        Some((request, answer))
+        let reply = self.core.engine.call_now(&request, &|| self.now());
+        Some((request, reply))
     }
 
     pub(crate) fn now(&self) -> Moment {

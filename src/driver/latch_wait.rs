@@ -23,7 +23,7 @@ pub(crate) async fn wait(
         core,
         subject,
         machine: Acquire::new(subject.kind, WaitMode::Subscribe, deadline, seed),
-        listener: None,
+        subscription: None,
         failure: LastError::default(),
     };
     tokio::select! {
@@ -37,7 +37,7 @@ struct LatchWaiter<'a> {
     core: &'a Arc<Core>,
     subject: &'a Subject,
     machine: Acquire,
-    listener: Option<Subscription>,
+    subscription: Option<Subscription>,
     failure: LastError,
 }
 
@@ -48,8 +48,12 @@ impl LatchWaiter<'_> {
             step = match step {
                 AcquireStep::Send => match self.count().await {
                     Ok(Some(1..)) => {
-                        if self.listener.as_ref().is_some_and(Subscription::is_closed) {
-                            self.listener = None;
+                        if self
+                            .subscription
+                            .as_ref()
+                            .is_some_and(Subscription::is_closed)
+                        {
+                            self.subscription = None;
                             self.machine.unsubscribed();
                         }
                         self.machine.busy(None, self.now())
@@ -63,9 +67,9 @@ impl LatchWaiter<'_> {
                         next
                     }
                 },
-                AcquireStep::Subscribe => match self.listen().await {
-                    Ok(listener) => {
-                        self.listener = Some(listener);
+                AcquireStep::Subscribe => match self.subscribe().await {
+                    Ok(subscription) => {
+                        self.subscription = Some(subscription);
                         self.machine.subscribed()
                     }
                     Err(failure) if failure.is_transient() => {
@@ -76,8 +80,8 @@ impl LatchWaiter<'_> {
                 AcquireStep::Sleep(until) => {
                     require_runtime().map_err(DriverError::StoreError)?;
                     let notified = async {
-                        match &self.listener {
-                            Some(listener) => listener.notified().await,
+                        match &self.subscription {
+                            Some(subscription) => subscription.notified().await,
                             None => std::future::pending().await,
                         }
                     };
@@ -103,13 +107,12 @@ impl LatchWaiter<'_> {
         count.unwrap_or_else(|| Err(no_reply(limit)))
     }
 
-    async fn listen(&self) -> Result<Subscription, StoreError> {
+    async fn subscribe(&self) -> Result<Subscription, StoreError> {
         require_runtime()?;
         let limit = self.core.request_timeout(self.machine.deadline());
-        let listening = self.core.engine.clone().subscribe(self.subject.channel());
-        let listening =
-            with_timeout(limit, self.core.waker_executor.with_proxy_unpin(listening)).await;
-        listening.unwrap_or_else(|| Err(no_reply(limit)))
+        let call = self.core.engine.clone().subscribe(self.subject.channel());
+        let result = with_timeout(limit, self.core.waker_executor.with_proxy_unpin(call)).await;
+        result.unwrap_or_else(|| Err(no_reply(limit)))
     }
 
     fn now(&self) -> Moment {

@@ -341,11 +341,11 @@ impl Core {
     /// Awaits a reply of the store other than to a [`Request`], for at most the command timeout.
     pub(crate) async fn with_command_timeout<T: Send>(
         &self,
-        answer: BoxFuture<Result<T, StoreError>>,
+        call: BoxFuture<Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let limit = self.settings.command_timeout;
-        let answer = with_timeout(limit, self.waker_executor.with_proxy_unpin(answer)).await;
-        answer.unwrap_or_else(|| Err(no_reply(limit)))
+        let reply = with_timeout(limit, self.waker_executor.with_proxy_unpin(call)).await;
+        reply.unwrap_or_else(|| Err(no_reply(limit)))
     }
 
     /// Sends one request to the store, with the command timeout.
@@ -359,8 +359,8 @@ impl Core {
     }
 
     fn call_by(&self, request: Request, now: &dyn Fn() -> Moment) -> PendingCall<'_> {
-        if let Some(answer) = self.engine.call_now(&request, now) {
-            return PendingCall::ready(answer);
+        if let Some(reply) = self.engine.call_now(&request, now) {
+            return PendingCall::ready(reply);
         }
         match require_runtime() {
             Ok(()) => PendingCall::sent(self.call_timeouts.limit(self.engine.call(request))),

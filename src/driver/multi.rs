@@ -113,8 +113,10 @@ fn waker_executor_of(hold: Option<&Arc<Hold>>) -> WakerExecutor {
     })
 }
 
-fn collect_errors(answers: Vec<Result<(), NamedDriverError>>) -> Result<(), Vec<NamedDriverError>> {
-    let errors: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+fn collect_errors(
+    outcomes: Vec<Result<(), NamedDriverError>>,
+) -> Result<(), Vec<NamedDriverError>> {
+    let errors: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
     match errors.is_empty() {
         true => Ok(()),
         false => Err(errors),
@@ -125,23 +127,23 @@ fn collect_errors(answers: Vec<Result<(), NamedDriverError>>) -> Result<(), Vec<
 async fn reenter_held(
     targets: &[LockTarget],
 ) -> Result<(Vec<HoldRef>, Vec<&LockTarget>), NamedDriverError> {
-    let (mut hold_refs, mut rest) = (Vec::new(), Vec::new());
+    let (mut hold_refs, mut remaining) = (Vec::new(), Vec::new());
     for target in targets {
         let LockTarget { core, params } = target;
         core.ensure_usable().map_err(|error| target.with(error))?;
         match reenter(core, params, None).await {
             Ok(Some(hold_ref)) => hold_refs.push(hold_ref),
-            Ok(None) => rest.push(target),
+            Ok(None) => remaining.push(target),
             Err(error) => return Err(target.with(error)),
         }
     }
-    Ok((hold_refs, rest))
+    Ok((hold_refs, remaining))
 }
 
 /// Tries to acquire all of these, and releases what was granted if one of them is not free.
 async fn try_once(targets: &[LockTarget]) -> Result<Option<Vec<HoldRef>>, NamedDriverError> {
-    let (mut hold_refs, rest) = reenter_held(targets).await?;
-    for group in rest.chunks(WINDOW) {
+    let (mut hold_refs, remaining) = reenter_held(targets).await?;
+    for group in remaining.chunks(WINDOW) {
         let Attempts {
             granted,
             beyond_first_refusal,
@@ -214,19 +216,19 @@ impl MultiAcquire<'_> {
                     false => Err(DriverError::TimedOut(None).with(&stop.subject.name)),
                 };
             }
-            let rest = RETRY_PAUSE / 10 + spread(RETRY_PAUSE, self.primary.fresh_seed());
-            self.sleep(self.left().map_or(rest, |left| left.min(rest)))
+            let pause = RETRY_PAUSE / 10 + spread(RETRY_PAUSE, self.primary.fresh_seed());
+            self.sleep(self.left().map_or(pause, |left| left.min(pause)))
                 .await;
         }
     }
 
     /// Acquires the locks in order, and holds the earlier ones meanwhile, but not for long.
     async fn round(&mut self) -> Result<MultiRound, NamedDriverError> {
-        let (mut hold_refs, rest) = reenter_held(self.targets).await?;
+        let (mut hold_refs, remaining) = reenter_held(self.targets).await?;
         let mut holds_until = None;
         let (mut next, mut steps) = (0, 0);
-        while let Some(target) = rest.get(next) {
-            let group = &rest[next..rest.len().min(next + WINDOW)];
+        while let Some(target) = remaining.get(next) {
+            let group = &remaining[next..remaining.len().min(next + WINDOW)];
             let limit = self.left();
             let deadline = |target: &LockTarget| limit.map(|limit| target.core.clock.now() + limit);
             let granted = match try_unwaited(group, deadline).await {
@@ -253,7 +255,7 @@ impl MultiAcquire<'_> {
             if all {
                 continue;
             }
-            let target = rest[next];
+            let target = remaining[next];
             let mut wait = self.left();
             if !hold_refs.is_empty() {
                 let now = self.primary.clock.now();
@@ -334,8 +336,8 @@ impl MultiAcquire<'_> {
                     Err(DriverError::TimedOut(None))
                 };
             }
-            let rest = backoff / 2 + spread(backoff / 2, core.fresh_seed());
-            self.sleep(left.map_or(rest, |left| left.min(rest))).await;
+            let pause = backoff / 2 + spread(backoff / 2, core.fresh_seed());
+            self.sleep(left.map_or(pause, |left| left.min(pause))).await;
             backoff = (backoff * 2).min(MAX_BACKOFF);
         }
     }

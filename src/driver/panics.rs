@@ -65,9 +65,9 @@ impl Engine for FaultyEngine {
         Box::pin(async move {
             // Other tasks could send their calls meanwhile.
             tokio::task::yield_now().await;
-            let answers = self.store.clone().call_background(requests).await;
+            let replies = self.store.clone().call_background(requests).await;
             self.under_way.fetch_sub(1, Ordering::Relaxed);
-            answers
+            replies
         })
     }
 

@@ -18,8 +18,8 @@ enum CallState<'a> {
 }
 
 impl<'a> PendingCall<'a> {
-    pub(super) const fn ready(answer: Result<Reply, StoreError>) -> Self {
-        Self(CallState::Ready(answer))
+    pub(super) const fn ready(reply: Result<Reply, StoreError>) -> Self {
+        Self(CallState::Ready(reply))
     }
 
     pub(super) const fn sent(
@@ -39,11 +39,11 @@ impl Future for PendingCall<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let CallState::Sent(sent) = &mut self.0 {
-            let answer = Pin::new(&mut *sent).poll(cx);
-            return answer.map(|answer| answer.unwrap_or_else(|| Err(sent.failure())));
+            let reply = Pin::new(&mut *sent).poll(cx);
+            return reply.map(|reply| reply.unwrap_or_else(|| Err(sent.failure())));
         }
         match std::mem::replace(&mut self.0, CallState::Done) {
-            CallState::Ready(answer) => Poll::Ready(answer),
+            CallState::Ready(reply) => Poll::Ready(reply),
             CallState::Sent(_) | CallState::Done => Poll::Pending,
         }
     }

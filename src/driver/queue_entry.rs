@@ -189,28 +189,28 @@ impl<'a> QueueEntry<'a> {
     }
 
     /// Returns the queue's subscription, if it has one.
-    pub(super) fn listener(&self) -> Option<Arc<Subscription>> {
+    pub(super) fn subscription(&self) -> Option<Arc<Subscription>> {
         let map = self.core.wait_queues.lock();
-        map.find(self.subject, self.wanted)?.listener.clone()
+        map.find(self.subject, self.wanted)?.subscription.clone()
     }
 
     /// Drops the queue's subscription.
-    pub(super) fn drop_listener(&self) {
+    pub(super) fn drop_subscription(&self) {
         let mut map = self.core.wait_queues.lock();
         let queue = map.find_mut(self.subject, self.wanted);
-        let old_listener = queue.and_then(|queue| queue.listener.take());
+        let old_subscription = queue.and_then(|queue| queue.subscription.take());
         drop(map);
-        drop(old_listener);
+        drop(old_subscription);
     }
 
     /// Keeps a subscription for as long as the queue exists.
-    pub(super) fn share_listener(&self, listener: Subscription) -> Arc<Subscription> {
-        let listener = Arc::new(listener);
+    pub(super) fn share_subscription(&self, subscription: Subscription) -> Arc<Subscription> {
+        let subscription = Arc::new(subscription);
         let mut map = self.core.wait_queues.lock();
         if let Some(queue) = map.find_mut(self.subject, self.wanted) {
-            queue.listener = Some(listener.clone());
+            queue.subscription = Some(subscription.clone());
         }
-        listener
+        subscription
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) struct HeadAttempt<'a> {
     machine: Acquire,
     /// The outcome of a request that was sent already.
     outcome: Option<Result<AcquireOutcome, StoreError>>,
-    listener: Option<Arc<Subscription>>,
+    subscription: Option<Arc<Subscription>>,
     failure: LastError,
     /// The owner of the next request; `None` while a request of that owner may be in flight.
     owner: Option<OwnerId>,
@@ -65,7 +65,7 @@ impl<'a> HeadAttempt<'a> {
                 core.fresh_seed(),
             ),
             outcome,
-            listener: None,
+            subscription: None,
             failure: LastError::default(),
             owner: None,
             begun,
@@ -83,10 +83,10 @@ impl<'a> HeadAttempt<'a> {
             self.machine.reached_head(entry.is_busy());
         }
         if self.outcome.is_none()
-            && let Some(listener) = entry.listener()
+            && let Some(subscription) = entry.subscription()
         {
             // The queue has a subscription already: a request sent from now on misses no release.
-            self.listener = Some(listener);
+            self.subscription = Some(subscription);
             self.machine.subscribed();
         }
         if not_before.is_some() {
@@ -123,7 +123,7 @@ impl<'a> HeadAttempt<'a> {
                         Ok(AcquireOutcome::Busy { owner, ttl }) => {
                             self.owner = Some(owner);
                             self.failure.forget();
-                            if self.listener.is_none() {
+                            if self.subscription.is_none() {
                                 emit_in_call!(
                                                                     self.core.events,
                                                                     "distlock::acquire",
@@ -138,12 +138,12 @@ impl<'a> HeadAttempt<'a> {
                             }
                             entry.note_status(true);
                             if self
-                                .listener
+                                .subscription
                                 .as_ref()
-                                .is_some_and(|listener| listener.is_closed())
+                                .is_some_and(|subscription| subscription.is_closed())
                             {
-                                self.listener = None;
-                                entry.drop_listener();
+                                self.subscription = None;
+                                entry.drop_subscription();
                                 self.machine.unsubscribed();
                             }
                             if self.is_held_by_own_owner() {
@@ -168,14 +168,14 @@ impl<'a> HeadAttempt<'a> {
                     }
                 }
                 AcquireStep::Subscribe => {
-                    let listening = tokio::select! {
+                    let result = tokio::select! {
                         biased;
                         reason = entry.next_wake() => return Ok(HeadOutcome::Woken(reason)),
-                        listening = self.listen(entry) => listening,
+                        result = self.subscribe(entry) => result,
                     };
-                    match listening {
-                        Ok(listener) => {
-                            self.listener = Some(listener);
+                    match result {
+                        Ok(subscription) => {
+                            self.subscription = Some(subscription);
                             let step = self.machine.subscribed();
                             if planted!(SubscribedTooLate) {
                                 let kind = self.params.subject.kind;
@@ -204,7 +204,7 @@ impl<'a> HeadAttempt<'a> {
                     tokio::select! {
                         biased;
                         reason = entry.next_wake() => return Ok(HeadOutcome::Woken(reason)),
-                        () = self.core.waker_executor.with_proxy(next_notification(self.listener.as_deref())) => {}
+                        () = self.core.waker_executor.with_proxy(next_notification(self.subscription.as_deref())) => {}
                         () = self.sleep(Some(until)) => {}
                     }
                     self.machine.woken(self.core.clock.now())
@@ -246,15 +246,15 @@ impl<'a> HeadAttempt<'a> {
     }
 
     /// Returns the queue's subscription, or a new one; confirmed in either case.
-    async fn listen(&self, entry: &QueueEntry<'_>) -> Result<Arc<Subscription>, StoreError> {
-        if let Some(listener) = entry.listener() {
-            return Ok(listener);
+    async fn subscribe(&self, entry: &QueueEntry<'_>) -> Result<Arc<Subscription>, StoreError> {
+        if let Some(subscription) = entry.subscription() {
+            return Ok(subscription);
         }
         let limit = self.core.request_timeout(self.machine.deadline());
         let engine = self.core.engine.clone();
-        let listening = engine.subscribe(self.params.subject.channel());
+        let pending = engine.subscribe(self.params.subject.channel());
         tokio::select! {
-            listener = self.core.waker_executor.with_proxy_unpin(listening) => Ok(entry.share_listener(listener?)),
+            subscription = self.core.waker_executor.with_proxy_unpin(pending) => Ok(entry.share_subscription(subscription?)),
             () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_reply(limit)),
         }
     }
@@ -292,9 +292,9 @@ impl Drop for HeadAttempt<'_> {
     }
 }
 
-async fn next_notification(listener: Option<&Subscription>) {
-    match listener {
-        Some(listener) => listener.notified().await,
+async fn next_notification(subscription: Option<&Subscription>) {
+    match subscription {
+        Some(subscription) => subscription.notified().await,
         None => std::future::pending().await,
     }
 }

@@ -81,7 +81,7 @@ async fn join_hold(
             permits: PermitRequest::ONE,
         })
     });
-    let (request, answer) =
+    let (request, immediate) =
         recount_request.expect("the closure always returns an action, so there is a request");
     let mut undo_on_drop = UndoOnDrop::new(core, || {
         [CleanupJob::Recount {
@@ -89,8 +89,8 @@ async fn join_hold(
             in_doubt: Some(attempt),
         }]
     });
-    let reply = match answer {
-        Some(answer) => answer,
+    let reply = match immediate {
+        Some(reply) => reply,
         None => undo_on_drop.send(request, deadline).await,
     };
     let reply = match reply {

@@ -239,8 +239,8 @@ fn release_in_store(
                 core.wait_queues.on_transferred(hold, owner, token, sent);
                 Ok(())
             }
-            (Reply::Released { listeners }, _) => {
-                core.wait_queues.on_released(hold, Some(listeners), now);
+            (Reply::Released { subscribers }, _) => {
+                core.wait_queues.on_released(hold, Some(subscribers), now);
                 Ok(())
             }
             (reply, _) => {
@@ -254,10 +254,10 @@ fn release_in_store(
 /// Returns the last request about a hold, and the next owner of the lock if the store agrees to a transfer.
 fn final_request(hold: &Arc<Hold>, has_waiters: bool, now: Moment) -> (Request, Option<OwnerId>) {
     let core = &hold.core;
-    let own_listeners = has_waiters
+    let own_subscribers = has_waiters
         .then(|| core.wait_queues.may_transfer(hold, now))
         .flatten();
-    let Some(own_listeners) = own_listeners else {
+    let Some(own_subscribers) = own_subscribers else {
         let owner = hold.owner;
         return (hold.request(Action::Release { owner, left: 0 }), None);
     };
@@ -266,7 +266,7 @@ fn final_request(hold: &Arc<Hold>, has_waiters: bool, now: Moment) -> (Request, 
         from: hold.owner,
         to,
         lease: hold.terms.lease,
-        own_listeners,
+        own_subscribers,
         seen: core.tokens.seen(&hold.subject),
     });
     (transfer, Some(to))
@@ -301,13 +301,13 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
         };
         (left > 0 || planted!(InnerReleaseTakesAll)).then_some(Action::Release { owner, left })
     });
-    let Some((request, answer)) = recount_request else {
+    let Some((request, immediate)) = recount_request else {
         undo_on_drop.disarm();
         drop(order);
         return await_last_release(hold).await;
     };
-    let reply = match answer {
-        Some(answer) => answer,
+    let reply = match immediate {
+        Some(reply) => reply,
         None => {
             undo_on_drop.track_release();
             core.call(request).await

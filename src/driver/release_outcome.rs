@@ -45,7 +45,7 @@ impl Hold {
             Reply::Released { .. } | Reply::Granted { .. } => ReleaseOutcome::Released,
             // The request before this one may have been carried out.
             _ if matches!(state.outcome, ReleaseOutcome::InDoubt) => {
-                ReleaseOutcome::Failed(self.unanswered())
+                ReleaseOutcome::Failed(self.no_reply_error())
             }
             reply => ReleaseOutcome::Failed(Box::new(DriverError::refused(reply))),
         };
@@ -77,7 +77,7 @@ impl Hold {
 
     /// Notes that no further release is sent to the store.
     pub(super) fn release_given_up(&self) {
-        self.set_outcome(ReleaseOutcome::Failed(self.unanswered()));
+        self.set_outcome(ReleaseOutcome::Failed(self.no_reply_error()));
     }
 
     /// Resolves to the outcome of the release, once it is known.
@@ -103,7 +103,7 @@ impl Hold {
         self.notify();
     }
 
-    fn unanswered(&self) -> Box<DriverError> {
+    fn no_reply_error(&self) -> Box<DriverError> {
         let limit = self.core.settings.command_timeout;
         Box::new(DriverError::StoreError(no_reply(limit)))
     }

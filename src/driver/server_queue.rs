@@ -40,7 +40,7 @@ pub(super) async fn wait_in_server_queue(
             deadline,
             core.fresh_seed(),
         ),
-        listener: None,
+        subscription: None,
         failure: LastError::default(),
     };
     tokio::select! {
@@ -53,7 +53,7 @@ pub(super) async fn wait_in_server_queue(
 struct ServerQueueWaiter<'a> {
     ticket: QueueTicket<'a>,
     machine: Acquire,
-    listener: Option<Subscription>,
+    subscription: Option<Subscription>,
     failure: LastError,
 }
 
@@ -66,9 +66,9 @@ impl ServerQueueWaiter<'_> {
             step = match step {
                 AcquireStep::Send => {
                     let sent = core.clock.now();
-                    let answer = self.ticket.ask(self.machine.deadline()).await;
+                    let reply = self.ticket.request_acquire(self.machine.deadline()).await;
                     let now = core.clock.now();
-                    match answer {
+                    match reply {
                         Ok(Reply::Granted { token }) => {
                             let owner = self.ticket.owner;
                             let hold_ref = Hold::granted(core, params, owner, token, sent, now);
@@ -87,8 +87,12 @@ impl ServerQueueWaiter<'_> {
                             {
                                 return Ok(Some(hold_ref));
                             }
-                            if self.listener.as_ref().is_some_and(Subscription::is_closed) {
-                                self.listener = None;
+                            if self
+                                .subscription
+                                .as_ref()
+                                .is_some_and(Subscription::is_closed)
+                            {
+                                self.subscription = None;
                                 self.machine.unsubscribed();
                             }
                             self.failure.forget();
@@ -104,9 +108,9 @@ impl ServerQueueWaiter<'_> {
                         }
                     }
                 }
-                AcquireStep::Subscribe => match self.listen().await {
-                    Ok(listener) => {
-                        self.listener = Some(listener);
+                AcquireStep::Subscribe => match self.subscribe().await {
+                    Ok(subscription) => {
+                        self.subscription = Some(subscription);
                         self.machine.subscribed()
                     }
                     Err(failure) if failure.is_transient() => {
@@ -117,7 +121,7 @@ impl ServerQueueWaiter<'_> {
                 AcquireStep::Sleep(until) => {
                     tokio::select! {
                         biased;
-                        () = core.waker_executor.with_proxy(next_notification(self.listener.as_ref())) => {}
+                        () = core.waker_executor.with_proxy(next_notification(self.subscription.as_ref())) => {}
                         () = self.sleep(until) => {}
                     }
                     self.machine.woken(core.clock.now())
@@ -129,7 +133,7 @@ impl ServerQueueWaiter<'_> {
         }
     }
 
-    async fn listen(&self) -> Result<Subscription, StoreError> {
+    async fn subscribe(&self) -> Result<Subscription, StoreError> {
         let QueueTicket {
             core,
             params,
@@ -138,9 +142,9 @@ impl ServerQueueWaiter<'_> {
         } = &self.ticket;
         let limit = core.request_timeout(self.machine.deadline());
         let channel = Channel::Waiter(params.subject.name.clone(), *owner);
-        let listening = core.engine.clone().subscribe(channel);
+        let pending = core.engine.clone().subscribe(channel);
         tokio::select! {
-            listener = core.waker_executor.with_proxy_unpin(listening) => listener,
+            subscription = core.waker_executor.with_proxy_unpin(pending) => subscription,
             () = self.sleep(core.clock.now() + limit) => Err(no_reply(limit)),
         }
     }
@@ -175,7 +179,7 @@ impl<'a> QueueTicket<'a> {
         }
     }
 
-    async fn ask(&mut self, deadline: Option<Moment>) -> Result<Reply, StoreError> {
+    async fn request_acquire(&mut self, deadline: Option<Moment>) -> Result<Reply, StoreError> {
         let AcquireParams { subject, terms, .. } = self.params;
         let request = subject.request(Action::Acquire {
             owner: self.owner,
@@ -193,12 +197,12 @@ impl<'a> QueueTicket<'a> {
         // well.
         let may_be_queued = std::mem::replace(&mut self.may_be_queued, false);
         let mut undo_on_drop = UndoOnDrop::new(core, || [undo]);
-        let answer = undo_on_drop.send(request, deadline).await;
+        let reply = undo_on_drop.send(request, deadline).await;
         undo_on_drop.disarm();
-        let in_doubt = answer.as_ref().is_err_and(StoreError::is_indeterminate);
+        let in_doubt = reply.as_ref().is_err_and(StoreError::is_indeterminate);
         self.has_orphan_request |= in_doubt;
-        self.may_be_queued = may_be_queued || in_doubt || answer.is_ok();
-        answer
+        self.may_be_queued = may_be_queued || in_doubt || reply.is_ok();
+        reply
     }
 
     /// Notes that the lock was granted.
@@ -229,9 +233,9 @@ impl Drop for QueueTicket<'_> {
     }
 }
 
-async fn next_notification(listener: Option<&Subscription>) {
-    match listener {
-        Some(listener) => listener.notified().await,
+async fn next_notification(subscription: Option<&Subscription>) {
+    match subscription {
+        Some(subscription) => subscription.notified().await,
         None => std::future::pending().await,
     }
 }

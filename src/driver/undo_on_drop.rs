@@ -26,7 +26,7 @@ where
 
 /// A request that was sent and has no reply yet.
 pub(super) struct InFlight {
-    answer: BoxFuture<Result<Reply, StoreError>>,
+    reply: BoxFuture<Result<Reply, StoreError>>,
     limit: Duration,
 }
 
@@ -56,25 +56,25 @@ where
         request: Request,
         deadline: Option<Moment>,
     ) -> Result<Reply, StoreError> {
-        if let Some(answer) = self
+        if let Some(reply) = self
             .core
             .engine
             .call_now(&request, &|| self.core.clock.now())
         {
-            return answer;
+            return reply;
         }
         super::require_runtime()?;
         self.work_guard = Some(self.core.cleanup.begin_call());
-        let answer = self.core.engine.call(request);
-        let answer = self.in_flight.insert(answer);
+        let reply = self.core.engine.call(request);
+        let reply = self.in_flight.insert(reply);
         let limit = self.core.request_timeout(deadline);
-        let answer = match deadline {
-            Some(_) => with_timeout(limit, self.core.waker_executor.with_proxy_unpin(answer)).await,
-            None => self.core.call_timeouts.limit(answer).await,
+        let reply = match deadline {
+            Some(_) => with_timeout(limit, self.core.waker_executor.with_proxy_unpin(reply)).await,
+            None => self.core.call_timeouts.limit(reply).await,
         };
         // The reply has arrived or the request was given up: there is nothing more to receive.
         self.in_flight = None;
-        answer.unwrap_or_else(|| Err(no_reply(limit)))
+        reply.unwrap_or_else(|| Err(no_reply(limit)))
     }
 
     /// Discards the cleanup jobs, because the outcome is known.
@@ -94,8 +94,8 @@ where
             return;
         }
         let limit = self.core.settings.command_timeout;
-        let answer = self.in_flight.take();
-        let mut in_flight = answer.map(|answer| InFlight { answer, limit });
+        let reply = self.in_flight.take();
+        let mut in_flight = reply.map(|reply| InFlight { reply, limit });
         for job in jobs() {
             self.core.cleanup.push_after(job, in_flight.take());
         }
@@ -104,8 +104,8 @@ where
 
 impl InFlight {
     /// Returns the reply, if it still arrives.
-    pub(super) async fn answer(self) -> Option<Reply> {
-        with_timeout(self.limit, self.answer).await?.ok()
+    pub(super) async fn reply(self) -> Option<Reply> {
+        with_timeout(self.limit, self.reply).await?.ok()
     }
 }
 

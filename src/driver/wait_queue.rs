@@ -21,7 +21,7 @@ pub(super) struct WaitQueue {
     pub(super) departed: usize,
     /// The last status of the lock that this client has learned.
     pub(super) status: StoreStatus,
-    pub(super) listener: Option<Arc<Subscription>>,
+    pub(super) subscription: Option<Arc<Subscription>>,
     /// How often the lock was handed off in memory since the store last granted it, and when that was.
     pub(super) transfers: u32,
     pub(super) granted_at: Option<Moment>,
@@ -106,7 +106,7 @@ impl WaitQueue {
         if !matches!(self.head, QueueHead::Vacant) || self.front().is_some() {
             return None;
         }
-        self.listener.take()
+        self.subscription.take()
     }
 
     /// Returns whether there is nothing to remember about the lock.
@@ -161,11 +161,11 @@ impl WaitQueue {
         self.waiters.front()
     }
 
-    pub(super) fn own_listeners(&self) -> u32 {
+    pub(super) fn own_subscribers(&self) -> u32 {
         u32::from(
-            self.listener
+            self.subscription
                 .as_ref()
-                .is_some_and(|listener| listener.is_live()),
+                .is_some_and(|subscription| subscription.is_live()),
         )
     }
 }

@@ -93,12 +93,12 @@ impl WaitQueues {
                 waiter.map(|waiter| waiter.leave())
             }
         };
-        let old_listener = queue.advance(now);
+        let old_subscription = queue.advance(now);
         if queue.is_idle(now) {
             map.forget(&hold.subject, wanted);
         }
         drop(map);
-        drop(old_listener);
+        drop(old_subscription);
         drop(undelivered);
     }
 
@@ -144,9 +144,9 @@ impl WaitQueues {
             let hold_ref = hold.successor(hold.owner, hold.token, second.local_owner, lease);
             drop(queue.transfer_to(&second, hold_ref));
         }
-        let old_listener = queue.advance(now);
+        let old_subscription = queue.advance(now);
         drop(map);
-        drop(old_listener);
+        drop(old_subscription);
         // The waiter left at this very moment: dropping the `HoldRef` tries the next one.
         drop(undelivered);
         HandOffOutcome::Transferred
@@ -164,7 +164,7 @@ impl WaitQueues {
             return None;
         }
         queue.next_with_terms(&hold.terms)?;
-        Some(queue.own_listeners())
+        Some(queue.own_subscribers())
     }
 
     /// Notes that the store has transferred the lock from `hold` to `owner`: the next waiter receives it.
@@ -196,9 +196,9 @@ impl WaitQueues {
                 Some(WakeReason::Transferred(hold_ref))
             }
         };
-        let old_listener = queue.advance(now);
+        let old_subscription = queue.advance(now);
         drop(map);
-        drop(old_listener);
+        drop(old_subscription);
         if planted!(PassedToNobody) {
             return std::mem::forget(undelivered);
         }
@@ -208,7 +208,7 @@ impl WaitQueues {
 
     /// Notes that a hold of this client has ended and the store knows it, or does not reply: the next waiter sends its
     /// request. Subscribers of other clients go first.
-    pub(super) fn on_released(&self, hold: &Arc<Hold>, listeners: Option<u32>, now: Moment) {
+    pub(super) fn on_released(&self, hold: &Arc<Hold>, subscribers: Option<u32>, now: Moment) {
         let mut map = self.lock();
         map.remove_expired(now);
         let QueueMap {
@@ -224,10 +224,10 @@ impl WaitQueues {
         queue.holder = None;
         // The lock is free as far as this client knows; the next request will show.
         queue.status = StoreStatus::Unknown;
-        let has_other_listeners = listeners.is_some_and(|all| all > queue.own_listeners());
+        let has_other_subscribers = subscribers.is_some_and(|all| all > queue.own_subscribers());
         // Without waiters in this client, pollers find the lock free often enough.
         let pollers = queue.has_held_too_long(now) && !queue.has_no_waiters();
-        if has_other_listeners || pollers {
+        if has_other_subscribers || pollers {
             queue.streak_since = None;
             let until = now + yield_to_others(hold.core.fresh_seed(), pollers);
             queue.yield_until = Some(until);
@@ -242,12 +242,12 @@ impl WaitQueues {
         if planted!(NextNotCalled) {
             return;
         }
-        let old_listener = queue.advance(now);
+        let old_subscription = queue.advance(now);
         if queue.is_idle(now) {
             entry.remove();
         }
         drop(map);
-        drop(old_listener);
+        drop(old_subscription);
     }
 
     /// Returns the number of waiters in all queues, for debug output.
@@ -315,12 +315,12 @@ impl WaitQueues {
                 queue.departed = 0;
             }
         }
-        let old_listener = queue.advance(now);
+        let old_subscription = queue.advance(now);
         if queue.is_idle(now) {
             map.forget(subject, wanted);
         }
         drop(map);
-        drop(old_listener);
+        drop(old_subscription);
         drop(undelivered);
     }
 

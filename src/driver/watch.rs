@@ -16,7 +16,7 @@ use crate::protocol::request::validate_name;
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// A pause is at least this many times as long as the scan before it, to spare the store.
-const SCAN_REST_FACTOR: u32 = 9;
+const SCAN_PAUSE_FACTOR: u32 = 9;
 /// A scan for the end of a lease starts this long after it.
 const END_MARGIN: Duration = Duration::from_millis(2);
 
@@ -235,7 +235,7 @@ impl WatchState {
             return;
         };
         self.events.scan_finished(&locks, now);
-        let rest = took * SCAN_REST_FACTOR;
+        let min_pause = took * SCAN_PAUSE_FACTOR;
         let due = match &self.feed_state {
             FeedState::Live(feed) if feed.is_complete() && !self.events.may_have_missed() => {
                 let end = self.events.next_expiry();
@@ -246,7 +246,7 @@ impl WatchState {
                 SHORT_PAUSE
             }
         };
-        self.scan = ScanState::Due(now + due.max(rest));
+        self.scan = ScanState::Due(now + due.max(min_pause));
     }
 
     /// Finds out which holds of a lock have ended, where the store reported only that some may have.

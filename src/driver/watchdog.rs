@@ -300,16 +300,16 @@ fn group_by_shard(
 /// Splits renewals into one batch per call: up to `size` of them, and no more work than a server may be kept busy with.
 fn batches(due_renewals: Vec<DueRenewal>, size: usize) -> impl Iterator<Item = RenewalBatch> {
     let mut batches: Vec<RenewalBatch> = Vec::new();
-    let mut room = 0;
+    let mut capacity = 0;
     for (hold, lease) in due_renewals {
         let work = work(&hold);
         match batches.last_mut() {
-            Some(batch) if batch.0.len() < size && work <= room => {
-                room -= work;
+            Some(batch) if batch.0.len() < size && work <= capacity => {
+                capacity -= work;
                 batch.0.push_back((hold, lease));
             }
             _ => {
-                room = MAX_WORK.saturating_sub(work);
+                capacity = MAX_WORK.saturating_sub(work);
                 batches.push(RenewalBatch(VecDeque::from([(hold, lease)])));
             }
         }

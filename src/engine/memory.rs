@@ -113,10 +113,10 @@ impl Memory {
         request: &Request,
         now: Moment,
     ) -> (Result<Reply, StoreError>, Vec<Weak<Subscriber>>) {
-        let listeners = if store.subscribers.is_empty() {
+        let subscribers = if store.subscribers.is_empty() {
             0
         } else {
-            store.listeners(&self.with_prefix(&request.subject.channel()))
+            store.subscriber_count(&self.with_prefix(&request.subject.channel()))
         };
         let MemoryState {
             states,
@@ -133,7 +133,7 @@ impl Memory {
         let before = (!watchers.is_empty()).then(|| state.get().holders());
         let ctx = ApplyContext {
             now,
-            listeners,
+            subscribers,
             next_token: tokens::next_token(request, *last_token),
         };
         let outcome =
@@ -202,9 +202,12 @@ impl Engine for Memory {
         let channel = self.with_prefix(&channel);
         let subscriber = self.store().subscribers.add(channel.clone());
         let memory = self.clone();
-        let gone = Arc::downgrade(&subscriber);
+        let weak_subscriber = Arc::downgrade(&subscriber);
         let subscription = Subscription::new(subscriber, move || {
-            memory.store().subscribers.remove(&channel, &gone);
+            memory
+                .store()
+                .subscribers
+                .remove(&channel, &weak_subscriber);
         });
         Box::pin(async move { Ok(subscription) })
     }
@@ -215,9 +218,10 @@ impl Engine for Memory {
         let names = NameFilter::new(&self.prefix, pattern);
         self.store().watchers.add(names, &buffer);
         let memory = self.clone();
-        let gone = Arc::downgrade(&buffer);
-        let subscription =
-            Subscription::new(subscriber, move || memory.store().watchers.remove(&gone));
+        let weak_buffer = Arc::downgrade(&buffer);
+        let subscription = Subscription::new(subscriber, move || {
+            memory.store().watchers.remove(&weak_buffer)
+        });
         Box::pin(async move { Ok(ChangeFeed::new(subscription, WatcherSource(buffer), 0)) })
     }
 
@@ -295,7 +299,7 @@ impl std::fmt::Debug for MemoryStore {
 }
 
 impl MemoryState {
-    fn listeners(&self, channel: &Channel) -> u32 {
+    fn subscriber_count(&self, channel: &Channel) -> u32 {
         u32::try_from(self.subscribers.of_channel(channel).len()).unwrap_or(u32::MAX)
     }
 

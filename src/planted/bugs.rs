@@ -201,15 +201,15 @@ bugs! {
     }
     /// A crashed waiter is never removed from the queue.
     FairWaitsForCrashed {
-        "fair/line": "if not head or (there and tonumber(there) > now) then" => "if not head or there then";
+        "fair/queue": "if not head or (there and tonumber(there) > now) then" => "if not head or there then";
     }
     /// A waiter that gives up stays in the queue.
     FairEntryKept {
-        "fair/line": "  if not redis.call('ZSCORE', timeout, owner) and not redis.call('ZSCORE', alive, owner) then" => "  if true then";
+        "fair/queue": "  if not redis.call('ZSCORE', timeout, owner) and not redis.call('ZSCORE', alive, owner) then" => "  if true then";
     }
     /// A release of the fair lock notifies nobody.
     FairSilentRelease {
-        "fair/line": "redis.call('PUBLISH', head and channel .. ':' .. head or channel, '0')" => "";
+        "fair/queue": "redis.call('PUBLISH', head and channel .. ':' .. head or channel, '0')" => "";
     }
     /// A fair lock counts requests, not guards (Redisson: `HINCRBY` after a lost reply).
     FairCountsRequests {
@@ -248,7 +248,7 @@ bugs! {
 
     /// A permit is returned twice.
     PermitReturnedTwice {
-        "semaphore/tally": "local number = add(there, #ids)" => "local number = add(there, #ids + 1)";
+        "semaphore/permits": "local number = add(there, #ids)" => "local number = add(there, #ids + 1)";
     }
     /// The undo of an acquire that took nothing returns a permit (Redisson).
     UndoMakesPermit {
@@ -260,7 +260,7 @@ bugs! {
     }
     /// A permit whose lease is over does not come back.
     PermitGone {
-        "semaphore/tally": "    number = add(there, late)" => "    number = stored_number(there)";
+        "semaphore/permits": "    number = add(there, late)" => "    number = stored_number(there)";
     }
     /// A counting semaphore grants one permit more than there are.
     CountsOneTooMany {
@@ -268,7 +268,7 @@ bugs! {
     }
     /// The outcome of a request is forgotten: sent again, it is carried out again.
     DeedForgotten {
-        "number/deeds": "  if not known then" => "  if true then";
+        "number/dedup": "  if not known then" => "  if true then";
     }
     /// A latch opens one count too early.
     LatchOpensEarly {

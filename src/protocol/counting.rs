@@ -14,14 +14,14 @@ use super::{Action, Moment, OwnerId, Reply, Request};
 
 /// Decides one request to the semaphore.
 pub fn apply(
-    there: &mut Option<i64>,
+    available: &mut Option<i64>,
     dedup: &mut DedupTable,
     queue: &mut dyn StoreQueue,
     request: &Request,
     ctx: &ApplyContext,
 ) -> Outcome {
     let mut semaphore = CountingApply {
-        there,
+        available,
         dedup,
         queue,
         now: ctx.now,
@@ -29,11 +29,11 @@ pub fn apply(
     };
     let mut reply = semaphore.decide(&request.action);
     // While no permit is available, no waiter is notified.
-    let notify = semaphore.notify && semaphore.there.is_some_and(|there| there > 0);
-    if let Reply::Released { listeners } = &mut reply
+    let notify = semaphore.notify && semaphore.available.is_some_and(|available| available > 0);
+    if let Reply::Released { subscribers } = &mut reply
         && notify
     {
-        *listeners = ctx.listeners;
+        *subscribers = ctx.subscribers;
     }
     Outcome {
         reply: Ok(reply),
@@ -42,7 +42,7 @@ pub fn apply(
 }
 
 struct CountingApply<'a> {
-    there: &'a mut Option<i64>,
+    available: &'a mut Option<i64>,
     dedup: &'a mut DedupTable,
     queue: &'a mut dyn StoreQueue,
     now: Moment,
@@ -65,8 +65,8 @@ impl CountingApply<'_> {
                 ) => self.take(*key, place, count, waits),
                 (None, change) => self.alter(*key, change),
             },
-            Action::SemaphoreOp(_) => counted(*self.there),
-            Action::Inspect => inspected(*self.there),
+            Action::SemaphoreOp(_) => counted(*self.available),
+            Action::Inspect => inspected(*self.available),
             // No holder is known.
             Action::ForceRelease => Reply::Forced(false),
             Action::Release { owner, left: 0 } => self.give_back(*owner).unwrap_or_else(|| {
@@ -93,10 +93,10 @@ impl CountingApply<'_> {
     ) -> Reply {
         let first = self.queue.first_live(self.now);
         if first.is_none_or(|first| first == place)
-            && let Some(there) = self.there
-            && *there >= i64::from(count)
+            && let Some(available) = self.available
+            && *available >= i64::from(count)
         {
-            *there -= i64::from(count);
+            *available -= i64::from(count);
             self.dedup
                 .record(key, RecordedOutcome::Took(count), self.now);
             // The next waiter may find enough permits for itself.
@@ -110,7 +110,7 @@ impl CountingApply<'_> {
     }
 
     fn alter(&mut self, key: IdempotencyKey, change: CounterOp) -> Reply {
-        let before = *self.there;
+        let before = *self.available;
         let now = before.unwrap_or(0);
         let after = match change {
             CounterOp::Add(more) => now
@@ -118,14 +118,14 @@ impl CountingApply<'_> {
                 .filter(|sum| (-MAX_COUNTER..=MAX_COUNTER).contains(sum))
                 .map_or(before, Some),
             // A negative number is not drained: that would create permits.
-            CounterOp::Drain => before.map(|there| there.min(0)),
+            CounterOp::Drain => before.map(|available| available.min(0)),
             CounterOp::Delete => None,
             CounterOp::Set(to) => Some(to),
             CounterOp::SetOnce(to) => before.or(Some(to)),
             // These operations are a latch's, or are handled in `take`.
             CounterOp::CountDown | CounterOp::Take { .. } => before,
         };
-        *self.there = after;
+        *self.available = after;
         self.notify |= after.is_some_and(|after| after > now);
         let effect = RecordedOutcome::Altered(before, after);
         self.dedup.record(key, effect, self.now);
@@ -140,10 +140,10 @@ impl CountingApply<'_> {
         };
         self.dedup.undo(id, self.now);
         // A semaphore that was deleted is not created anew for that.
-        if let Some(there) = self.there {
-            *there = (*there + i64::from(count)).min(MAX_COUNTER);
+        if let Some(available) = self.available {
+            *available = (*available + i64::from(count)).min(MAX_COUNTER);
             self.notify = true;
         }
-        Some(Reply::Released { listeners: 0 })
+        Some(Reply::Released { subscribers: 0 })
     }
 }

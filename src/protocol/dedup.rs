@@ -54,7 +54,8 @@ pub struct DedupTable(Vec<ClientKeys>);
 #[cfg_attr(feature = "sqlite", derive(serde::Serialize, serde::Deserialize))]
 struct ClientKeys {
     /// The client, and the least number that is not refused.
-    least: OwnerId,
+    #[cfg_attr(feature = "sqlite", serde(rename = "least"))]
+    acked_below: OwnerId,
     done: Vec<(i64, RecordedOutcome)>,
     until: Moment,
 }
@@ -68,7 +69,7 @@ impl DedupTable {
     /// Returns the outcome of a request, if the request has arrived before or is too late.
     pub fn recorded(&self, id: OwnerId) -> Option<RecordedOutcome> {
         let keys = self.0.iter().find(|keys| keys.is_of(id.client()))?;
-        if id.number() < keys.least.number() {
+        if id.number() < keys.acked_below.number() {
             return Some(RecordedOutcome::Undone);
         }
         let done = keys.done.iter().find(|(number, _)| *number == id.number());
@@ -78,9 +79,9 @@ impl DedupTable {
     /// Records the outcome of a request and forgets the acknowledged ones before it.
     pub fn record(&mut self, key: IdempotencyKey, effect: RecordedOutcome, now: Moment) {
         let keys = self.keys(key.id, now);
-        let least = keys.least.number().max(key.acked_below);
-        keys.least = OwnerId::new(key.id.client(), least);
-        keys.done.retain(|(number, _)| *number >= least);
+        let acked_below = keys.acked_below.number().max(key.acked_below);
+        keys.acked_below = OwnerId::new(key.id.client(), acked_below);
+        keys.done.retain(|(number, _)| *number >= acked_below);
         keys.done.push((key.id.number(), effect));
     }
 
@@ -115,7 +116,7 @@ impl DedupTable {
         let place = self.0.iter().position(|keys| keys.is_of(id.client()));
         let place = place.unwrap_or_else(|| {
             self.0.push(ClientKeys {
-                least: OwnerId::new(id.client(), i64::MIN),
+                acked_below: OwnerId::new(id.client(), i64::MIN),
                 done: Vec::new(),
                 until: now,
             });
@@ -129,7 +130,7 @@ impl DedupTable {
 
 impl ClientKeys {
     fn is_of(&self, client: ClientId) -> bool {
-        self.least.client() == client
+        self.acked_below.client() == client
     }
 }
 

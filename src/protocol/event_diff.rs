@@ -257,15 +257,15 @@ impl EventDiff {
         let Some(holds) = self.held.get_mut(name) else {
             return Vec::new();
         };
-        let there = |hold: &ObservedHold| {
+        let is_held = |hold: &ObservedHold| {
             let owners = lock.map_or(&[][..], |lock| &lock.holding.owners);
             owners.iter().any(|held| held.owner == hold.owner)
         };
-        let gone = holds.extract_if(.., |hold| !there(hold)).collect();
+        let ended = holds.extract_if(.., |hold| !is_held(hold)).collect();
         if holds.is_empty() {
             self.held.remove(name);
         }
-        gone
+        ended
     }
 
     /// Enters the holds in a lock's snapshot, and reports the new ones.
@@ -291,13 +291,13 @@ impl EventDiff {
             let end = ttl.map_or(LeaseEnd::Never, |ttl| LeaseEnd::At(now + ttl));
             let known = self.take(name, owner);
             let new = known.is_none();
-            let (told, known) = known.map_or((None, None), |hold| (hold.kind, hold.label));
+            let (known_kind, known) = known.map_or((None, None), |hold| (hold.kind, hold.label));
             // A scan may take a fair lock for a plain one; but the holder of a write lock may be a
             // reader by now.
-            let told = told.filter(|told| told.state_kind() == StateKind::Mutex);
+            let known_kind = known_kind.filter(|kind| kind.state_kind() == StateKind::Mutex);
             let hold = ObservedHold {
                 owner: owner.clone(),
-                kind: told.or(Some(*kind)),
+                kind: known_kind.or(Some(*kind)),
                 label: label.clone().or(known),
                 end,
             };

@@ -172,8 +172,8 @@ impl LeaseState {
             return None;
         }
         let over = self.valid_until();
-        let asks = self.needs_renewal() || self.suspect_since.is_some();
-        let renewal = asks && !self.renewing;
+        let needs_request = self.needs_renewal() || self.suspect_since.is_some();
+        let renewal = needs_request && !self.renewing;
         Some(if renewal {
             over.min(self.renew_at)
         } else {

@@ -87,7 +87,9 @@ pub(super) fn decide(
     request: &Request,
     ctx: &ApplyContext,
 ) -> Reply {
-    let ApplyContext { now, listeners, .. } = *ctx;
+    let ApplyContext {
+        now, subscribers, ..
+    } = *ctx;
     let kind = request.subject.kind;
     let token = |seen| kind.is_fenced().then(|| ctx.token_after(seen));
     match &request.action {
@@ -121,17 +123,17 @@ pub(super) fn decide(
             from,
             to,
             lease,
-            own_listeners,
+            own_subscribers,
             seen,
         } => {
-            let released = release(held, from, 0, listeners);
+            let released = release(held, from, 0, subscribers);
             let free = matches!(released, Reply::Released { .. });
-            if !free || listeners > *own_listeners || tombstones.contains(to, Entry::Fresh) {
+            if !free || subscribers > *own_subscribers || tombstones.contains(to, Entry::Fresh) {
                 return released;
             }
             acquire(held, to, Entry::Fresh, *lease, now, || token(*seen))
         }
-        Action::Release { owner, left } => release(held, owner, *left, listeners),
+        Action::Release { owner, left } => release(held, owner, *left, subscribers),
         Action::Renew { owner, lease } => match mine(held, owner) {
             Ok(held) => {
                 held.raise_lease(*lease, now);
@@ -139,7 +141,7 @@ pub(super) fn decide(
             }
             Err(refusal) => refusal,
         },
-        Action::Undo { owner, entry } => undo(held, tombstones, owner, *entry, now, listeners),
+        Action::Undo { owner, entry } => undo(held, tombstones, owner, *entry, now, subscribers),
     }
 }
 
@@ -180,11 +182,11 @@ pub(super) fn undo(
     owner: &OwnerId,
     entry: Entry,
     now: Moment,
-    listeners: u32,
+    subscribers: u32,
 ) -> Reply {
     let left = match entry {
         // The acquire was carried out and cannot arrive again: no tombstone is needed.
-        Entry::Fresh if mine(held, owner).is_ok() => return release(held, owner, 0, listeners),
+        Entry::Fresh if mine(held, owner).is_ok() => return release(held, owner, 0, subscribers),
         Entry::Fresh => 0,
         Entry::Reentry { count, .. } => count,
     };
@@ -192,7 +194,7 @@ pub(super) fn undo(
     // guards may have left meanwhile.
     tombstones.insert(owner, entry, now);
     if mine(held, owner).is_ok_and(|held| held.count > left) {
-        return release(held, owner, left, listeners);
+        return release(held, owner, left, subscribers);
     }
     Reply::Tombstoned
 }
@@ -201,7 +203,7 @@ pub(super) fn release(
     held: &mut Option<Mutex>,
     owner: &OwnerId,
     left: u32,
-    listeners: u32,
+    subscribers: u32,
 ) -> Reply {
     match mine(held, owner) {
         Ok(mine) if left > 0 => {
@@ -210,7 +212,7 @@ pub(super) fn release(
         }
         Ok(_) => {
             *held = None;
-            Reply::Released { listeners }
+            Reply::Released { subscribers }
         }
         Err(refusal) => refusal,
     }

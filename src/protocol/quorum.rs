@@ -89,12 +89,12 @@ impl VoteCount {
     pub fn status(&self) -> QuorumStatus {
         let needed = majority(self.members);
         let too_many = self.members - needed + 1;
-        let heard = self.granted + self.refused + self.absent;
+        let received = self.granted + self.refused + self.absent;
         if self.granted >= needed {
             QuorumStatus::Won
         } else if self.absent >= too_many {
             QuorumStatus::NoMajority
-        } else if self.refused >= too_many || heard == self.members {
+        } else if self.refused >= too_many || received == self.members {
             QuorumStatus::Busy
         } else {
             QuorumStatus::Pending

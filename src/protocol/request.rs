@@ -108,7 +108,7 @@ pub enum Action {
         /// The new hold's lease.
         lease: Duration,
         /// How many of the channel's subscribers belong to this client.
-        own_listeners: u32,
+        own_subscribers: u32,
         /// The greatest token the client has seen, as for an acquire.
         seen: Option<FencingToken>,
     },
@@ -195,7 +195,7 @@ pub enum Reply {
     /// included.
     Released {
         /// The number of subscribers that received it.
-        listeners: u32,
+        subscribers: u32,
     },
     /// The lease starts anew.
     Renewed,

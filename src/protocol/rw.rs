@@ -37,10 +37,10 @@ pub fn apply(
     };
     let mut reply = lock.decide(&request.action);
     let notify = lock.notify;
-    if let Reply::Released { listeners } = &mut reply
+    if let Reply::Released { subscribers } = &mut reply
         && notify
     {
-        *listeners = ctx.listeners;
+        *subscribers = ctx.subscribers;
     }
     Outcome {
         reply: Ok(reply),
@@ -60,7 +60,7 @@ struct ReadWriteApply<'a> {
 }
 
 /// A reply before the number of notified subscribers is known.
-const RELEASED: Reply = Reply::Released { listeners: 0 };
+const RELEASED: Reply = Reply::Released { subscribers: 0 };
 const GRANTED: Reply = Reply::Granted { token: None };
 
 impl ReadWriteApply<'_> {

@@ -27,7 +27,8 @@ use super::{
 )]
 pub struct SemaphoreState {
     /// The number of available permits; negative if the total was lowered while permits were out.
-    there: i64,
+    #[cfg_attr(feature = "sqlite", serde(rename = "there"))]
+    available: i64,
     #[cfg_attr(
         feature = "sqlite",
         serde(default, skip_serializing_if = "Vec::is_empty")
@@ -103,14 +104,14 @@ pub fn apply(
         request.action,
         Action::Inspect | Action::SemaphoreOp(SemaphoreOp::Get)
     );
-    let came_back = !reads && semaphore.reclaim() && semaphore.there() > 0;
+    let came_back = !reads && semaphore.reclaim() && semaphore.available() > 0;
     let mut reply = semaphore.decide(&request.action);
     // While no permit is available, no waiter is notified.
-    let notify = semaphore.notify && semaphore.there() > 0;
-    if let Reply::Released { listeners } = &mut reply
+    let notify = semaphore.notify && semaphore.available() > 0;
+    if let Reply::Released { subscribers } = &mut reply
         && notify
     {
-        *listeners = ctx.listeners;
+        *subscribers = ctx.subscribers;
     }
     Outcome {
         reply: Ok(reply),
@@ -164,7 +165,7 @@ struct SemaphoreApply<'a> {
     notify: bool,
 }
 
-const RELEASED: Reply = Reply::Released { listeners: 0 };
+const RELEASED: Reply = Reply::Released { subscribers: 0 };
 const GRANTED: Reply = Reply::Granted { token: None };
 
 impl SemaphoreApply<'_> {
@@ -227,9 +228,9 @@ impl SemaphoreApply<'_> {
         let first = first.filter(|first| i64::from(permit_count(*first)) <= total);
         if first.is_none_or(|first| first == owner)
             && let Some(state) = self.state.as_mut()
-            && state.there >= i64::from(permits)
+            && state.available >= i64::from(permits)
         {
-            state.there -= i64::from(permits);
+            state.available -= i64::from(permits);
             let ids = permits_of(owner);
             state
                 .out
@@ -264,7 +265,7 @@ impl SemaphoreApply<'_> {
             }
             (SemaphoreOp::Delete, _) => self.state.take().is_some(),
             (SemaphoreOp::Set(to), Some(state)) => {
-                state.there = i64::from(to) - state.out();
+                state.available = i64::from(to) - state.out();
                 true
             }
             (SemaphoreOp::Return(id), state) => {
@@ -359,18 +360,18 @@ impl SemaphoreApply<'_> {
     /// Returns the total number of permits.
     fn total(&self) -> i64 {
         let state = self.state.as_ref();
-        state.map_or(0, |state| state.there.saturating_add(state.out()))
+        state.map_or(0, |state| state.available.saturating_add(state.out()))
     }
 
-    fn there(&self) -> i64 {
-        self.state.as_ref().map_or(0, |state| state.there)
+    fn available(&self) -> i64 {
+        self.state.as_ref().map_or(0, |state| state.available)
     }
 }
 
 impl SemaphoreState {
-    fn new(there: u32) -> Self {
+    fn new(available: u32) -> Self {
         Self {
-            there: i64::from(there),
+            available: i64::from(available),
             out: Vec::new(),
         }
     }
@@ -378,7 +379,7 @@ impl SemaphoreState {
     /// Takes back the permits for which `back` is true; returns how many.
     fn take_back(&mut self, back: impl FnMut(&mut IssuedPermit) -> bool) -> u64 {
         let back = self.out.extract_if(.., back).count();
-        self.there += i64::try_from(back).unwrap_or(i64::MAX);
+        self.available += i64::try_from(back).unwrap_or(i64::MAX);
         back as u64
     }
 
@@ -387,7 +388,7 @@ impl SemaphoreState {
     fn permits(&self, now: Moment) -> Permits {
         let late = self.out.iter().filter(|out| out.until <= now).count();
         Permits {
-            available: self.there + i64::try_from(late).unwrap_or(i64::MAX),
+            available: self.available + i64::try_from(late).unwrap_or(i64::MAX),
             out: (self.out.len() - late) as u64,
         }
     }

@@ -38,7 +38,9 @@ fn decide(
     action: &Action,
     ctx: &ApplyContext,
 ) -> Reply {
-    let ApplyContext { now, listeners, .. } = *ctx;
+    let ApplyContext {
+        now, subscribers, ..
+    } = *ctx;
     match action {
         Action::Acquire {
             owner,
@@ -69,17 +71,17 @@ fn decide(
             from,
             to,
             lease,
-            own_listeners,
+            own_subscribers,
             ..
         } => {
-            let released = release(held, from, 0, listeners);
+            let released = release(held, from, 0, subscribers);
             let free = matches!(released, Reply::Released { .. });
-            if !free || listeners > *own_listeners || tombstones.contains(to, Entry::Fresh) {
+            if !free || subscribers > *own_subscribers || tombstones.contains(to, Entry::Fresh) {
                 return released;
             }
             acquire(held, to, Entry::Fresh, now + *lease, now)
         }
-        Action::Release { owner, left } => release(held, owner, *left, listeners),
+        Action::Release { owner, left } => release(held, owner, *left, subscribers),
         Action::Renew { owner, lease } => match mine(held, owner) {
             Ok(mine) => {
                 mine.until = mine.until.max(now + *lease);
@@ -90,7 +92,7 @@ fn decide(
         Action::Undo { owner, entry } => {
             if *entry == Entry::Fresh && mine(held, owner).is_ok() {
                 // The acquire was carried out and cannot arrive again: no tombstone is needed.
-                return release(held, owner, 0, listeners);
+                return release(held, owner, 0, subscribers);
             }
             tombstones.insert(owner, *entry, now);
             Reply::Tombstoned
@@ -123,12 +125,12 @@ fn acquire(
     }
 }
 
-fn release(held: &mut Option<SimpleState>, owner: &OwnerId, left: u32, listeners: u32) -> Reply {
+fn release(held: &mut Option<SimpleState>, owner: &OwnerId, left: u32, subscribers: u32) -> Reply {
     match mine(held, owner) {
         Ok(_) if left > 0 => Reply::Kept,
         Ok(_) => {
             *held = None;
-            Reply::Released { listeners }
+            Reply::Released { subscribers }
         }
         Err(refusal) => refusal,
     }

@@ -37,9 +37,9 @@ pub struct State {
     held: Option<PrimitiveState>,
     #[cfg_attr(
         feature = "sqlite",
-        serde(skip_serializing_if = "Tombstones::is_empty")
+        serde(rename = "marks", skip_serializing_if = "Tombstones::is_empty")
     )]
-    marks: Tombstones,
+    tombstones: Tombstones,
     #[cfg_attr(
         feature = "sqlite",
         serde(skip_serializing_if = "WaitingWriters::is_empty")
@@ -47,9 +47,9 @@ pub struct State {
     writers: WaitingWriters,
     #[cfg_attr(
         feature = "sqlite",
-        serde(skip_serializing_if = "DedupTable::is_empty")
+        serde(rename = "deeds", skip_serializing_if = "DedupTable::is_empty")
     )]
-    deeds: DedupTable,
+    dedup: DedupTable,
 }
 
 /// The inputs of a decision apart from the state and the request.
@@ -58,7 +58,7 @@ pub struct ApplyContext {
     /// The time of the decision, by the store's clock.
     pub now: Moment,
     /// The number of subscribers of the subject's channel.
-    pub listeners: u32,
+    pub subscribers: u32,
     /// Greater than every token the store has granted, and at least its calendar time in
     /// microseconds.
     pub next_token: FencingToken,
@@ -96,10 +96,10 @@ impl Outcome {
 
 impl State {
     /// Creates a state from what is held and what was undone.
-    pub fn new(held: Option<PrimitiveState>, marks: Tombstones) -> Self {
+    pub fn new(held: Option<PrimitiveState>, tombstones: Tombstones) -> Self {
         Self {
             held,
-            marks,
+            tombstones,
             ..Self::default()
         }
     }
@@ -125,46 +125,46 @@ impl State {
         {
             return self.refuse(request, ctx.now);
         }
-        let (held, marks) = (self.held.take(), &mut self.marks);
+        let (held, tombstones) = (self.held.take(), &mut self.tombstones);
         match state_kind {
             StateKind::Mutex => {
                 let mut mutex = held.and_then(PrimitiveState::mutex);
                 let outcome = if request.subject.kind.has_server_queue() {
-                    fair::apply(&mut mutex, marks, queue, request, ctx)
+                    fair::apply(&mut mutex, tombstones, queue, request, ctx)
                 } else {
-                    mutex::apply(&mut mutex, marks, request, ctx)
+                    mutex::apply(&mut mutex, tombstones, request, ctx)
                 };
                 self.held = mutex.map(PrimitiveState::Mutex);
                 with_queue(outcome, request, queue)
             }
             StateKind::ReadWrite => {
                 let mut lock = held.and_then(PrimitiveState::read_write);
-                let outcome = rw::apply(&mut lock, marks, &mut self.writers, request, ctx);
+                let outcome = rw::apply(&mut lock, tombstones, &mut self.writers, request, ctx);
                 self.held = lock.map(PrimitiveState::ReadWrite);
                 outcome
             }
             StateKind::Simple => {
                 let mut simple = held.and_then(PrimitiveState::simple);
-                let outcome = simple::apply(&mut simple, marks, request, ctx);
+                let outcome = simple::apply(&mut simple, tombstones, request, ctx);
                 self.held = simple.map(PrimitiveState::Simple);
                 outcome
             }
             StateKind::Semaphore => {
                 let mut semaphore = held.and_then(PrimitiveState::semaphore);
-                let outcome = semaphore::apply(&mut semaphore, marks, queue, request, ctx);
+                let outcome = semaphore::apply(&mut semaphore, tombstones, queue, request, ctx);
                 self.held = semaphore.map(PrimitiveState::Tally);
                 outcome
             }
             StateKind::Counter => {
-                let mut there = held.as_ref().and_then(PrimitiveState::permits);
-                let deeds = &mut self.deeds;
-                let outcome = counting::apply(&mut there, deeds, queue, request, ctx);
-                self.held = there.map(PrimitiveState::Counter);
+                let mut available = held.as_ref().and_then(PrimitiveState::permits);
+                let dedup = &mut self.dedup;
+                let outcome = counting::apply(&mut available, dedup, queue, request, ctx);
+                self.held = available.map(PrimitiveState::Counter);
                 outcome
             }
             StateKind::Countdown => {
                 let mut left = held.as_ref().and_then(PrimitiveState::countdown);
-                let outcome = latch::apply(&mut left, &mut self.deeds, request, ctx);
+                let outcome = latch::apply(&mut left, &mut self.dedup, request, ctx);
                 self.held = left.map(PrimitiveState::Countdown);
                 outcome
             }
@@ -175,19 +175,19 @@ impl State {
     /// that reply, and an undo is recorded all the same: its request may still arrive.
     fn refuse(&mut self, request: &Request, now: Moment) -> Outcome {
         match &request.action {
-            Action::Acquire { owner, entry, .. } if self.marks.contains(owner, *entry) => {
+            Action::Acquire { owner, entry, .. } if self.tombstones.contains(owner, *entry) => {
                 Outcome::of(request, Reply::Undone)
             }
-            Action::CounterOp { key, .. } if self.deeds.recorded(key.id).is_some() => {
-                let known = self.deeds.recorded(key.id).map(Reply::from);
+            Action::CounterOp { key, .. } if self.dedup.recorded(key.id).is_some() => {
+                let known = self.dedup.recorded(key.id).map(Reply::from);
                 Outcome::of(request, known.unwrap_or(Reply::Undone))
             }
             Action::Undo { owner, .. } if request.subject.kind.is_ownerless() => {
-                self.deeds.undo(*owner, now);
+                self.dedup.undo(*owner, now);
                 Outcome::of(request, Reply::Tombstoned)
             }
             Action::Undo { owner, entry } => {
-                self.marks.insert(owner, *entry, now);
+                self.tombstones.insert(owner, *entry, now);
                 Outcome::of(request, Reply::Tombstoned)
             }
             _ => Outcome {
@@ -200,8 +200,8 @@ impl State {
     /// Reports whether nothing is left to remember.
     pub fn is_empty(&mut self, now: Moment) -> bool {
         self.expire(now);
-        let nothing = self.held.is_none() && self.marks.is_empty();
-        nothing && self.writers.is_empty() && self.deeds.is_empty()
+        let nothing = self.held.is_none() && self.tombstones.is_empty();
+        nothing && self.writers.is_empty() && self.dedup.is_empty()
     }
 
     /// Returns the lock that is held under this name, if any.
@@ -240,19 +240,19 @@ impl State {
     /// Removes everything that belongs to a client that has gone: none of its requests can still
     /// arrive.
     pub fn remove_client(&mut self, client: ClientId) {
-        let stays = |owner: OwnerId| owner.client() != client;
-        self.held.take_if(|held| !held.retain(stays));
-        self.marks.remove_client(client);
+        let is_kept = |owner: OwnerId| owner.client() != client;
+        self.held.take_if(|held| !held.retain(is_kept));
+        self.tombstones.remove_client(client);
         self.writers.remove_client(client);
-        self.deeds.remove_client(client);
+        self.dedup.remove_client(client);
     }
 
     /// Removes everything that has expired.
     pub fn expire(&mut self, now: Moment) {
         self.held.take_if(|held| !held.expire(now));
-        self.marks.expire(now);
+        self.tombstones.expire(now);
         self.writers.expire(now);
-        self.deeds.expire(now);
+        self.dedup.expire(now);
     }
 }
 

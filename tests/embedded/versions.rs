@@ -147,7 +147,7 @@ fn what_is_written_today_is_what_the_last_version_wrote() {
         for (kind, action) in actions {
             let ctx = ApplyContext {
                 now: Moment::at(Duration::from_secs(1_000_000_000)),
-                listeners: 0,
+                subscribers: 0,
                 next_token: FencingToken::new(1_794_832_496_000_001),
             };
             let request = Subject::new(*kind, name).request(action.clone());

@@ -262,12 +262,13 @@ fn kind(action: &Action, reply: &Result<Reply, StoreError>) -> (&'static str, &'
         // There was no other listener, and yet the lock was not handed off: the taker had been undone.
         (
             Action::Transfer {
-                own_listeners: own, ..
+                own_subscribers: own,
+                ..
             },
-            Reply::Released { listeners },
-        ) if listeners <= own => "released, taker undone",
-        (_, Reply::Released { listeners: 0 }) => NOBODY,
-        (_, Reply::Released { listeners: 1 }) => "released, one listened",
+            Reply::Released { subscribers },
+        ) if subscribers <= own => "released, taker undone",
+        (_, Reply::Released { subscribers: 0 }) => NOBODY,
+        (_, Reply::Released { subscribers: 1 }) => "released, one listened",
         (_, Reply::Released { .. }) => "released, two listened",
         (
             Action::Acquire {

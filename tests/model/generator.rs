@@ -293,7 +293,7 @@ impl Cast {
             from: self.owners[from],
             to: self.owners[to],
             lease,
-            own_listeners: number_below(3, rng),
+            own_subscribers: number_below(3, rng),
             seen: seen(rng),
         }
     }

@@ -59,7 +59,7 @@ async fn no_key_of_ours_is_ever_without_an_end() {
     let seen = *seen.lock().unwrap();
     eprintln!("{seen:?}");
     assert!(seen.is_enough(), "{seen:?}");
-    let pass = include_str!("../../src/engine/redis/lua/mutex/pass.lua");
+    let pass = include_str!("../../src/engine/redis/lua/mutex/transfer.lua");
     let pass = redis::Script::new(pass).get_hash().to_owned();
     // The call is sent alone or in a batch.
     let mut calls = proxy.requests().into_iter().flat_map(batch::apart);

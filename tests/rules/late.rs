@@ -195,6 +195,6 @@ const ACQUIRE: &str = concat!(
     include_str!("../../src/engine/redis/lua/format/lock.lua"),
     include_str!("../../src/engine/redis/lua/mutex/acquire.lua"),
 );
-const PASS: &str = include_str!("../../src/engine/redis/lua/mutex/pass.lua");
+const PASS: &str = include_str!("../../src/engine/redis/lua/mutex/transfer.lua");
 const UNDO: &str = include_str!("../../src/engine/redis/lua/mutex/undo.lua");
 const CHANNEL: &str = "redisson_lock__channel:{stock}";

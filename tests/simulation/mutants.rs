@@ -182,9 +182,9 @@ fn compared_by(file: &str) -> Vec<&'static str> {
         ("format", "simple") => vec!["simple", "mixed"],
         ("format", "permits") => vec!["semaphore"],
         ("format", "number") => vec!["semaphore", "counting", "latch"],
-        ("format", "twin") => vec!["fair", "rw", "semaphore", "counting"],
+        ("format", "alias") => vec!["fair", "rw", "semaphore", "counting"],
         ("number", _) => vec!["latch", "counting"],
-        ("semaphore", "line") => vec!["semaphore", "counting"],
+        ("semaphore", "queue") => vec!["semaphore", "counting"],
         ("fair", _) => vec!["fair", "mixed"],
         ("fenced", _) => vec!["fenced", "mixed"],
         (folder, _) => COMPARED

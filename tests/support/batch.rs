@@ -26,7 +26,7 @@ static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
             &[None, Some("1"), Some("1"), None],
         ),
         (lua!("mutex/release"), 1, RELEASED),
-        (lua!("mutex/pass"), 2, &[None; 5]),
+        (lua!("mutex/transfer"), 2, &[None; 5]),
         (
             lua!("format/owner" then "format/lock" then "mutex/acquire"),
             2,
@@ -37,7 +37,7 @@ static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
     let fenced: [Passenger; 5] = [
         (FENCED, 3, &[None, Some("1"), Some("1"), None, None]),
         (lua!("mutex/release"), 1, RELEASED),
-        (lua!("fenced/token" then "fenced/pass"), 3, &[None; 6]),
+        (lua!("fenced/token" then "fenced/transfer"), 3, &[None; 6]),
         (FENCED, 3, &[None; 5]),
         (lua!("mutex/release"), 1, &[None; 3]),
     ];
@@ -49,7 +49,7 @@ static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
             &[None, Some("1"), None],
         ),
         (lua!("simple/release"), 1, RELEASED),
-        (lua!("simple/pass"), 2, &[None; 5]),
+        (lua!("simple/transfer"), 2, &[None; 5]),
         (lua!("format/simple" then "simple/acquire"), 2, &[None; 3]),
         (lua!("simple/release"), 1, &[None; 3]),
     ];

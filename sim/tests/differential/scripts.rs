@@ -22,13 +22,13 @@ pub(crate) struct Script {
 const SCRIPTS: [(&str, &str, &str, &str); 41] = [
     ("format/owner format/lock", "mutex/acquire", "lu", "oanL"),
     ("format/owner format/lock", "mutex/force_release", "l", "c"),
-    ("", "mutex/pass", "lu", "oOLnc"),
+    ("", "mutex/transfer", "lu", "oOLnc"),
     ("", "mutex/release", "l", "onc"),
     ("", "mutex/renew", "l*", "oL"),
     ("", "mutex/undo", "lu", "oanmc"),
     ("format/simple", "simple/acquire", "su", "oaL"),
     ("format/owner", "simple/force_release", "s", "c"),
-    ("", "simple/pass", "su", "oOLnc"),
+    ("", "simple/transfer", "su", "oOLnc"),
     ("", "simple/release", "s", "onc"),
     ("", "simple/renew", "s*", "oL"),
     ("", "simple/undo", "su", "oamc"),
@@ -38,27 +38,27 @@ const SCRIPTS: [(&str, &str, &str, &str); 41] = [
         "lut",
         "oanLk",
     ),
-    ("fenced/token", "fenced/pass", "lut", "oOLnck"),
+    ("fenced/token", "fenced/transfer", "lut", "oOLnck"),
     (
-        "format/twin format/owner format/lock format/queue fair/line",
+        "format/alias format/owner format/lock format/queue fair/queue",
         "fair/acquire",
         "luqTA",
         "oanLwx",
     ),
     (
-        "format/owner format/queue fair/line",
+        "format/owner format/queue fair/queue",
         "fair/release",
         "lqTA",
         "onc",
     ),
     (
-        "format/owner format/lock format/queue fair/line",
+        "format/owner format/lock format/queue fair/queue",
         "fair/force_release",
         "lqTA",
         "c",
     ),
     (
-        "format/owner format/queue fair/line",
+        "format/owner format/queue fair/queue",
         "fair/undo",
         "luqTA",
         "oanmc",
@@ -75,27 +75,27 @@ const SCRIPTS: [(&str, &str, &str, &str); 41] = [
     (SEMAPHORE, "semaphore/acquire", "POuNBC", "oapnLwchx"),
     (SEMAPHORE, "semaphore/count", "POC", "zncx"),
     (SEMAPHORE, "semaphore/force_release", "POC", "cx"),
-    (SEMAPHORE, "semaphore/look", "POC", ""),
+    (SEMAPHORE, "semaphore/read", "POC", ""),
     (SEMAPHORE, "semaphore/release", "PONBC", "onpcnx"),
     (SEMAPHORE, "semaphore/renew", "POC*", "opnLcx"),
     (SEMAPHORE, "semaphore/undo", "POuNBC", "oapmcnx"),
     (NUMBER, "latch/alter", "nd", "iemcyn"),
-    (NUMBER, "number/look", "n", ""),
+    (NUMBER, "number/read", "n", ""),
     (NUMBER, "number/undo", "nd", "imc"),
     (
-        "format/number number/deeds format/twin",
+        "format/number number/dedup format/alias",
         "counting/alter",
         "nd",
         "iemcYnx",
     ),
     (
-        "format/number number/deeds semaphore/line",
+        "format/number number/dedup semaphore/queue",
         "counting/release",
         "ndNB",
         "ij0c",
     ),
     (
-        "format/number number/deeds format/twin semaphore/line",
+        "format/number number/dedup format/alias semaphore/queue",
         "counting/take",
         "ndNB",
         "iemcjnwx",
@@ -103,9 +103,10 @@ const SCRIPTS: [(&str, &str, &str, &str); 41] = [
     ("", "promoted", "R", "fm"),
 ];
 
-const RW: &str = "format/twin format/owner format/read_write rw/holds";
-const SEMAPHORE: &str = "format/twin format/number format/permits semaphore/line semaphore/tally";
-const NUMBER: &str = "format/number number/deeds";
+const RW: &str = "format/alias format/owner format/read_write rw/holds";
+const SEMAPHORE: &str =
+    "format/alias format/number format/permits semaphore/queue semaphore/permits";
+const NUMBER: &str = "format/number number/dedup";
 const INSPECT: &str = "format/owner format/lock format/read_write format/number format/permits";
 
 /// For each kind of lock with batches: the positions of its five scripts, the number of keys of each, and the arguments that a batch leaves
@@ -116,7 +117,7 @@ const BATCHES: [(&str, [Passenger; 5]); 3] = [
         [
             ("acquire", "lu", "o11L"),
             ("release", "l", "o0c"),
-            ("pass", "lu", "oOLnc"),
+            ("transfer", "lu", "oOLnc"),
             ("acquire", "lu", "oanL"),
             ("release", "l", "onc"),
         ],
@@ -126,7 +127,7 @@ const BATCHES: [(&str, [Passenger; 5]); 3] = [
         [
             ("acquire", "su", "o1L"),
             ("release", "s", "o0c"),
-            ("pass", "su", "oOLnc"),
+            ("transfer", "su", "oOLnc"),
             ("acquire", "su", "oaL"),
             ("release", "s", "onc"),
         ],
@@ -136,7 +137,7 @@ const BATCHES: [(&str, [Passenger; 5]); 3] = [
         [
             ("acquire", "lut", "o11Lk"),
             ("release", "l", "o0c"),
-            ("pass", "lut", "oOLnck"),
+            ("transfer", "lut", "oOLnck"),
             ("acquire", "lut", "oanLk"),
             ("release", "l", "onc"),
         ],

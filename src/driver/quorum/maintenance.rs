@@ -26,7 +26,7 @@ pub(super) fn start(quorum_hold: &Arc<QuorumHold>, late: PendingVotes) {
 
 async fn maintain(quorum_hold: Arc<QuorumHold>, late: PendingVotes) {
     let events = &quorum_hold.targets()[0].core.events;
-    let asking = async {
+    let maintenance = async {
         if let Err(panicked) = catch_panic(collect_votes(&quorum_hold, late)).await {
             panicked.report("quorum", events);
         }
@@ -38,7 +38,7 @@ async fn maintain(quorum_hold: Arc<QuorumHold>, late: PendingVotes) {
     tokio::select! {
         // The end is noticed here even if no other task checks for it.
         _ = quorum_hold.clone().ended() => {}
-        () = asking => {}
+        () = maintenance => {}
     }
 }
 

@@ -142,8 +142,8 @@ impl QuorumHold {
             .find_map(|hold| Some((hold.subject.name.clone(), hold.lost()?)));
         let (name, reason) = lost.unwrap_or_else(|| (self.name().clone(), LostReason::Expired));
         let end = QuorumEnd::Lost(name.clone(), reason);
-        let rest = self.finish(state, end.clone());
-        drop(rest);
+        let remaining_holds = self.finish(state, end.clone());
+        drop(remaining_holds);
         // Emitted after the lock is released: a subscriber may call the guard that the event is about.
         self.targets[0].core.events.emit(Level::WARN, move || {
             tracing::warn!(target: "distlock::lease", lock = ?name, ?reason, "lost on a majority of the servers");
@@ -306,12 +306,12 @@ impl QuorumHold {
     /// Succeeds if a majority has; otherwise returns the errors.
     fn agreed(
         &self,
-        answers: Vec<Result<(), NamedDriverError>>,
+        outcomes: Vec<Result<(), NamedDriverError>>,
     ) -> Result<(), Vec<NamedDriverError>> {
-        let agreed = answers.iter().filter(|answer| answer.is_ok()).count();
+        let agreed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         match agreed >= self.needed() {
             true => Ok(()),
-            false => Err(answers.into_iter().filter_map(Result::err).collect()),
+            false => Err(outcomes.into_iter().filter_map(Result::err).collect()),
         }
     }
 
@@ -381,12 +381,12 @@ impl QuorumHold {
 /// Awaits one server's reply within its vote timeout.
 async fn in_time(
     target: &LockTarget,
-    answer: impl Future<Output = Result<(), DriverError>> + Send,
+    call: impl Future<Output = Result<(), DriverError>> + Send,
 ) -> Result<(), NamedDriverError> {
     let limit = vote_timeout(target);
-    let answer = with_timeout(limit, Box::pin(answer)).await;
-    let answer = answer.unwrap_or_else(|| Err(DriverError::StoreError(no_reply(limit))));
-    answer.map_err(|error| target.with(error))
+    let outcome = with_timeout(limit, Box::pin(call)).await;
+    let outcome = outcome.unwrap_or_else(|| Err(DriverError::StoreError(no_reply(limit))));
+    outcome.map_err(|error| target.with(error))
 }
 
 impl QuorumHoldState {

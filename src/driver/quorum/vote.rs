@@ -33,11 +33,11 @@ pub(crate) struct QuorumConfig {
     pub(crate) longest_lease: Duration,
 }
 
-type Asking = Pin<Box<dyn Future<Output = ServerVote> + Send>>;
+type PendingVote = Pin<Box<dyn Future<Output = ServerVote> + Send>>;
 
 /// The requests that have no reply yet. Dropping this undoes them.
 pub(super) struct PendingVotes {
-    asking: Vec<(usize, Asking)>,
+    pending: Vec<(usize, PendingVote)>,
 }
 
 impl PendingVotes {
@@ -48,12 +48,12 @@ impl PendingVotes {
         config: QuorumConfig,
         limit: Option<Duration>,
     ) -> Self {
-        let asking = targets.into_iter().map(|(index, target)| {
-            let asking: Asking = Box::pin(vote(target.clone(), config, limit));
-            (index, asking)
+        let pending = targets.into_iter().map(|(index, target)| {
+            let pending: PendingVote = Box::pin(vote(target.clone(), config, limit));
+            (index, pending)
         });
         Self {
-            asking: asking.collect(),
+            pending: pending.collect(),
         }
     }
 
@@ -72,15 +72,15 @@ impl PendingVotes {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, ServerVote)>> {
-        if self.asking.is_empty() {
+        if self.pending.is_empty() {
             return Poll::Ready(None);
         }
-        for at in 0..self.asking.len() {
-            let (index, asking) = &mut self.asking[at];
+        for at in 0..self.pending.len() {
+            let (index, pending) = &mut self.pending[at];
             let index = *index;
-            if let Poll::Ready(vote) = asking.as_mut().poll(cx) {
+            if let Poll::Ready(vote) = pending.as_mut().poll(cx) {
                 // Dropped before its server can be asked again.
-                drop(self.asking.swap_remove(at));
+                drop(self.pending.swap_remove(at));
                 return Poll::Ready(Some((index, vote)));
             }
         }
@@ -98,7 +98,7 @@ pub(super) fn vote_timeout(target: &LockTarget) -> Duration {
 async fn vote(target: LockTarget, config: QuorumConfig, limit: Option<Duration>) -> ServerVote {
     let vote_timeout = vote_timeout(&target);
     let limit = limit.map_or(vote_timeout, |limit| limit.min(vote_timeout));
-    match ask(&target, config, limit).await {
+    match acquire_and_verify(&target, config, limit).await {
         Ok(Some(hold_ref)) => ServerVote::Granted(hold_ref),
         Ok(None) => ServerVote::Refused,
         // The lock's name is the same on all servers, so the error names the server.
@@ -110,7 +110,7 @@ async fn vote(target: LockTarget, config: QuorumConfig, limit: Option<Duration>)
     }
 }
 
-async fn ask(
+async fn acquire_and_verify(
     target: &LockTarget,
     config: QuorumConfig,
     limit: Duration,
@@ -151,7 +151,7 @@ async fn uptime(target: &LockTarget, deadline: Moment) -> Result<Option<Uptime>,
     let core = &target.core;
     let limit = core.request_timeout(Some(deadline));
     let uptime = Arc::clone(&core.engine).uptime();
-    let answer = with_timeout(limit, core.waker_executor.with_proxy_unpin(uptime)).await;
-    let answer: Result<_, StoreError> = answer.unwrap_or_else(|| Err(no_reply(limit)));
-    answer.map_err(DriverError::StoreError)
+    let reply = with_timeout(limit, core.waker_executor.with_proxy_unpin(uptime)).await;
+    let reply: Result<_, StoreError> = reply.unwrap_or_else(|| Err(no_reply(limit)));
+    reply.map_err(DriverError::StoreError)
 }

@@ -57,12 +57,12 @@ pub(super) async fn collect_replies(
     count: usize,
     mut tasks: JoinSet<IndexedReplies>,
 ) -> Vec<BackgroundResult> {
-    let mut answers = vec![None; count];
+    let mut replies = vec![None; count];
     while let Some(part) = tasks.join_next().await {
         // A task that did not finish leaves its positions empty.
         let (indexes, part) = part.unwrap_or_default();
-        for (index, answer) in indexes.into_iter().zip(part) {
-            answers[index] = Some(answer);
+        for (index, reply) in indexes.into_iter().zip(part) {
+            replies[index] = Some(reply);
         }
     }
     let unknown = || {
@@ -71,10 +71,8 @@ pub(super) async fn collect_replies(
             "the call was interrupted",
         ))
     };
-    let answers = answers.into_iter();
-    answers
-        .map(|answer| answer.unwrap_or_else(unknown))
-        .collect()
+    let replies = replies.into_iter();
+    replies.map(|reply| reply.unwrap_or_else(unknown)).collect()
 }
 
 async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<BackgroundResult> {
@@ -82,12 +80,12 @@ async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Bac
     let ran = redis.durable_background().run(&call).await;
     match ran.and_then(ScriptReply::executed) {
         Ok(ScriptResult {
-            value: Value::Array(answers),
+            value: Value::Array(replies),
             durable,
-        }) if answers.len() == requests.len() => {
-            let answers = answers.into_iter();
-            answers
-                .map(|answer| durable.apply_to(scripts::renewed(answer)))
+        }) if replies.len() == requests.len() => {
+            let replies = replies.into_iter();
+            replies
+                .map(|reply| durable.apply_to(scripts::renewed(reply)))
                 .collect()
         }
         Ok(ScriptResult { value, .. }) => {
@@ -109,9 +107,9 @@ async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Bac
                 let redis = redis.clone();
                 each.spawn(async move { (index, call_single(&redis, &request).await) });
             }
-            let mut answers = each.join_all().await;
-            answers.sort_by_key(|(index, _)| *index);
-            answers.into_iter().map(|(_, answer)| answer).collect()
+            let mut replies = each.join_all().await;
+            replies.sort_by_key(|(index, _)| *index);
+            replies.into_iter().map(|(_, reply)| reply).collect()
         }
         Err(failure) => vec![Err(failure); requests.len()],
     }

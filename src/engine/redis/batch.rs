@@ -46,14 +46,14 @@ pub(crate) struct Batcher {
 
 type BatchResult = Result<Reply, StoreError>;
 
-const RUNTIME_GONE: &str = "the runtime of the connection has shut down";
+const RUNTIME_SHUT_DOWN: &str = "the runtime of the connection has shut down";
 
 /// The future of one caller whose request is an item of a batch.
 struct BatchedCall {
     batcher: Arc<Batcher>,
     begun: Instant,
-    answer: oneshot::Receiver<BatchResult>,
-    answered: bool,
+    reply: oneshot::Receiver<BatchResult>,
+    has_replied: bool,
 }
 
 /// A task that sends the queued requests, call after call. If it is dropped with its runtime, the waiting callers get
@@ -111,7 +111,7 @@ impl Batcher {
             }
             Admission::Batched {
                 connection,
-                answer,
+                reply,
                 full,
                 flusher,
             } => {
@@ -135,8 +135,8 @@ impl Batcher {
                 Box::pin(BatchedCall {
                     batcher: self.clone(),
                     begun,
-                    answer,
-                    answered: false,
+                    reply,
+                    has_replied: false,
                 })
             }
         }
@@ -167,7 +167,7 @@ impl Batcher {
     /// Sends one call with all these items, which are of one kind.
     async fn send(self: &Arc<Self>, mut items: Vec<BatchItem>) {
         // The request of a caller that has gone is undone already.
-        items.retain(|item| !item.answer.is_closed());
+        items.retain(|item| !item.reply_to.is_closed());
         let Some(first) = items.first() else {
             return;
         };
@@ -176,7 +176,7 @@ impl Batcher {
         let mut waiting = Vec::with_capacity(items.len());
         for item in items {
             requests.push(item.request);
-            waiting.push(item.answer);
+            waiting.push(item.reply_to);
         }
         let Some(batch) = ScriptCall::batch(kind, &requests, &self.keys) else {
             let failure = StoreError::new(
@@ -187,32 +187,32 @@ impl Batcher {
         };
         // A cancelled caller is not waited for. If all have cancelled, the call is dropped, so that the connection
         // counts it as abandoned.
-        let answers = tokio::select! {
+        let replies = tokio::select! {
             biased;
-            answer = self.connection.run(&batch) => answer,
+            reply = self.connection.run(&batch) => reply,
             () = all_cancelled(&mut waiting) => return,
         };
-        match answers {
+        match replies {
             // New grants have to wait, but no other request does.
             Ok(ScriptReply::Delayed(_)) => self.send_each(waiting, requests),
             Ok(ScriptReply::Executed(ScriptResult {
-                value: Value::Array(answers),
+                value: Value::Array(values),
                 durable,
-            })) if answers.len() == waiting.len() => {
-                let mut answers = answers;
+            })) if values.len() == waiting.len() => {
+                let mut values = values;
                 if planted!(RepliesMixedUp) {
-                    answers.rotate_left(1);
+                    values.rotate_left(1);
                 }
-                let answers = answers.into_iter().zip(&requests);
-                for (caller, (answer, request)) in waiting.into_iter().zip(answers) {
+                let values = values.into_iter().zip(&requests);
+                for (caller, (value, request)) in waiting.into_iter().zip(values) {
                     // A text is the error of this item.
-                    let answer = match answer {
+                    let reply = match value {
                         Value::BulkString(error) => {
                             Err(failure::from_text(&String::from_utf8_lossy(&error)))
                         }
-                        answer => scripts::reply(request, answer),
+                        value => scripts::reply(request, value),
                     };
-                    let _ = caller.send(durable.apply_to(answer));
+                    let _ = caller.send(durable.apply_to(reply));
                 }
             }
             Ok(ScriptReply::Executed(ScriptResult { value, .. })) => {
@@ -240,8 +240,8 @@ impl Batcher {
             let batcher = self.clone();
             tokio::spawn(in_process(async move {
                 tokio::select! {
-                    answer = batcher.call_single(&request) => {
-                        let _ = caller.send(answer);
+                    reply = batcher.call_single(&request) => {
+                        let _ = caller.send(reply);
                     }
                     () = caller.closed() => {}
                 }
@@ -253,10 +253,10 @@ impl Batcher {
     /// event.
     fn fail_all(&self, connection: Generation, items: Vec<BatchItem>) {
         self.connection.mark_dead(connection);
-        let callers = items.into_iter().map(|item| item.answer).collect();
+        let callers = items.into_iter().map(|item| item.reply_to).collect();
         fail_callers(
             callers,
-            &StoreError::new(StoreErrorKind::Unreachable, RUNTIME_GONE),
+            &StoreError::new(StoreErrorKind::Unreachable, RUNTIME_SHUT_DOWN),
         );
     }
 
@@ -269,16 +269,21 @@ impl Future for BatchedCall {
     type Output = BatchResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<BatchResult> {
-        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
-        self.answered = true;
-        let gone = |_| Err(StoreError::new(StoreErrorKind::Interrupted, RUNTIME_GONE));
-        Poll::Ready(answer.unwrap_or_else(gone))
+        let reply = ready!(Pin::new(&mut self.reply).poll(cx));
+        self.has_replied = true;
+        let interrupted = |_| {
+            Err(StoreError::new(
+                StoreErrorKind::Interrupted,
+                RUNTIME_SHUT_DOWN,
+            ))
+        };
+        Poll::Ready(reply.unwrap_or_else(interrupted))
     }
 }
 
 impl Drop for BatchedCall {
     fn drop(&mut self) {
-        if !self.answered {
+        if !self.has_replied {
             self.batcher.connection.check_stalled(self.begun.elapsed());
         }
     }

@@ -14,7 +14,6 @@ use tracing::Level;
 mod diagnose;
 mod find;
 mod inspect;
-mod listen;
 mod lock_slot;
 mod node_client;
 mod nodes;
@@ -22,6 +21,7 @@ mod redirect;
 mod renew;
 mod router;
 mod slot_map;
+mod subscribe;
 mod watcher;
 
 use self::nodes::Nodes;
@@ -150,13 +150,13 @@ impl Engine for Cluster {
         Box::pin(async move {
             tokio::select! {
                 () = self.nodes.slots_moved() => {}
-                () = unrest(&self.nodes) => {}
+                () = incarnation_changed(&self.nodes) => {}
             }
         })
     }
 
     fn subscribe(self: Arc<Self>, channel: Channel) -> BoxFuture<Result<Subscription, StoreError>> {
-        Box::pin(listen::listen(self.nodes.clone(), channel))
+        Box::pin(subscribe::subscribe(self.nodes.clone(), channel))
     }
 
     /// Fails: a watch has to poll. A sharded message reaches only the waiters of that very lock, and a message to all
@@ -210,7 +210,7 @@ impl Engine for Cluster {
 
 /// Resolves when a server has restarted. A server that is gone may have a successor, so the others are queried.
 #[expect(clippy::disallowed_methods, reason = "the tasks end with this future")]
-async fn unrest(nodes: &Arc<Nodes>) {
+async fn incarnation_changed(nodes: &Arc<Nodes>) {
     loop {
         let Ok(all) = nodes.all().await else {
             if !nodes.refreshed().await {
@@ -272,13 +272,13 @@ async fn labels(
         checks.spawn(async move { Ok((place, label(&nodes, client).await?)) });
     }
     while let Some(check) = checks.join_next().await {
-        let gone = || {
+        let interrupted = || {
             Err(StoreError::new(
                 StoreErrorKind::Interrupted,
                 "the query was interrupted",
             ))
         };
-        let (place, label) = check.unwrap_or_else(|_| gone())?;
+        let (place, label) = check.unwrap_or_else(|_| interrupted())?;
         labels[place] = label;
     }
     Ok(labels)

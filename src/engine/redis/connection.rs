@@ -221,9 +221,9 @@ impl Connection {
         };
         let value = match (payload, first) {
             // Each command has its own error, which the caller handles.
-            (Payload::Commands(_), Ok(answers)) => {
+            (Payload::Commands(_), Ok(replies)) => {
                 self.not_forked(StoreErrorKind::Interrupted)?;
-                answers
+                replies
             }
             (_, first) => self.check_reply(&live, first)?,
         };

@@ -94,7 +94,7 @@ pub(super) enum Transport {
     Plain {
         client: Client,
         /// Whether a connection was made before: then the port does not speak TLS.
-        answered: Arc<AtomicBool>,
+        has_connected: Arc<AtomicBool>,
     },
     #[cfg(feature = "simulation")]
     Simulated(simulated::SimulatedTransport),
@@ -151,7 +151,7 @@ impl Transport {
                 )),
                 (Network::System, None) => Ok(Self::Plain {
                     client: Client::open(info)?,
-                    answered: Arc::default(),
+                    has_connected: Arc::default(),
                 }),
             }
         };
@@ -166,17 +166,22 @@ impl Transport {
     ) -> Result<MultiplexedConnection, StoreError> {
         match self {
             Self::Encrypted(tls, info) => tls.open(info, config, limit).await,
-            Self::Plain { client, answered } => {
+            Self::Plain {
+                client,
+                has_connected,
+            } => {
                 let config = config.set_connection_timeout(Some(limit));
                 let made = client.get_multiplexed_async_connection_with_config(&config);
                 let made = made.await.map_err(|error| match self.server() {
                     ConnectionAddr::Unix(_) => failure::from_connect_error(&error),
-                    _ if answered.load(Ordering::Relaxed) => failure::from_connect_error(&error),
+                    _ if has_connected.load(Ordering::Relaxed) => {
+                        failure::from_connect_error(&error)
+                    }
                     ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. } | _ => {
                         failure::from_first_plain_connect_error(&error)
                     }
                 })?;
-                answered.store(true, Ordering::Relaxed);
+                has_connected.store(true, Ordering::Relaxed);
                 Ok(made)
             }
             #[cfg(feature = "simulation")]

@@ -110,11 +110,11 @@ pub(super) async fn check_locking(
     };
     let mut findings = Vec::new();
     if probe {
-        findings.push(checks::locking(answered(limit, taken).await));
+        findings.push(checks::locking(reply_within(limit, taken).await));
     }
     let messages = redis.clone().subscribe(probe_lock.subject.channel());
-    let messages = answered(limit / 4, messages).await;
-    findings.push(checks::listening(messages.map(drop)));
+    let messages = reply_within(limit / 4, messages).await;
+    findings.push(checks::subscribing(messages.map(drop)));
     findings
 }
 
@@ -130,22 +130,22 @@ pub(super) async fn check_listing(
         let client: Arc<str> = uuid::Uuid::new_v4().to_string().into();
         let label = Some("doctor".into());
         let label = redis.clone().set_label(client, label, probe::LEASE);
-        findings.push(checks::labelling(answered(limit / 4, label).await));
+        findings.push(checks::labelling(reply_within(limit / 4, label).await));
     }
     let list = redis.clone().scan(probe_lock.subject.name.to_string(), 0);
-    let list = answered(limit / 4, list).await;
+    let list = reply_within(limit / 4, list).await;
     findings.push(checks::listing(list.map(drop)));
     findings
 }
 
 /// Waits for a reply up to `limit`: if it takes too long, the rest of the report is still worth reading.
 #[expect(clippy::disallowed_methods, reason = "engines may wait")]
-async fn answered<T>(
+async fn reply_within<T>(
     limit: Duration,
-    answer: impl Future<Output = Result<T, StoreError>>,
+    reply: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let answer = tokio::time::timeout(limit, answer).await;
-    answer.unwrap_or_else(|_| {
+    let reply = tokio::time::timeout(limit, reply).await;
+    reply.unwrap_or_else(|_| {
         let why = format!("no reply within {limit:?}");
         Err(StoreError::new(StoreErrorKind::TimedOut, why))
     })
@@ -178,7 +178,7 @@ async fn setting(redis: &Redis, name: &str) -> Result<Option<String>, StoreError
 /// Returns the reply; `None` if the server refuses the query.
 async fn query<T: FromRedisValue>(redis: &Redis, question: &Cmd) -> Result<Option<T>, StoreError> {
     match redis.foreground.connection().send(question).await {
-        Ok(answer) => Ok(redis::from_redis_value(answer).ok()),
+        Ok(reply) => Ok(redis::from_redis_value(reply).ok()),
         Err(failure) if is_refusal(failure.kind) => Ok(None),
         Err(failure) => Err(failure),
     }

@@ -122,11 +122,11 @@ pub(crate) fn is_slot_error(failure: &StoreError) -> bool {
 }
 
 /// Returns the error of a batch that found a replica: then none of its items has done anything.
-pub(crate) fn find_read_only(answer: &Value) -> Option<StoreError> {
-    let Value::Array(answers) = answer else {
+pub(crate) fn find_read_only(reply: &Value) -> Option<StoreError> {
+    let Value::Array(items) = reply else {
         return None;
     };
-    let mut failures = answers.iter().filter_map(|answer| match answer {
+    let mut failures = items.iter().filter_map(|item| match item {
         Value::BulkString(text) => Some(from_text(std::str::from_utf8(text).ok()?)),
         _ => None,
     });

@@ -137,20 +137,20 @@ async fn probe(redis: &Redis, candidates: Vec<Candidate>) -> Result<Vec<Subject>
             _ => continue,
         });
     }
-    let mut answers = Vec::with_capacity(probes.len());
+    let mut replies = Vec::with_capacity(probes.len());
     for some in probes.chunks(PROBE_BATCH) {
         let mut pipeline = Pipeline::with_capacity(some.len());
         for probe in some {
             pipeline.add_command(probe.clone());
         }
-        answers.extend(connection.send_all(&pipeline).await?);
+        replies.extend(connection.send_all(&pipeline).await?);
     }
-    for (subject, answer) in probed.into_iter().zip(answers) {
-        let is_lock = match &answer {
+    for (subject, reply) in probed.into_iter().zip(replies) {
+        let is_lock = match &reply {
             Value::ServerError(_) => {
-                is_moving(&answer) || subject.kind == Kind::Mutex && is_denied(&answer)
+                is_moving(&reply) || subject.kind == Kind::Mutex && is_denied(&reply)
             }
-            _ => is_lock_like(subject.kind, answer),
+            _ => is_lock_like(subject.kind, reply),
         };
         found.extend(is_lock.then_some(subject));
     }
@@ -168,13 +168,13 @@ fn mutex(name: String) -> Subject {
 }
 
 /// Returns whether the reply to a probe fits a lock of this kind.
-fn is_lock_like(kind: Kind, answer: Value) -> bool {
+fn is_lock_like(kind: Kind, reply: Value) -> bool {
     if kind == Kind::Simple {
-        let value: Vec<u8> = redis::from_redis_value(answer).unwrap_or_default();
+        let value: Vec<u8> = redis::from_redis_value(reply).unwrap_or_default();
         let owner = std::str::from_utf8(&value);
         return owner.is_ok_and(|owner| owner.parse::<OwnerId>().is_ok());
     }
-    let some: Vec<Vec<u8>> = redis::from_redis_value(answer).unwrap_or_default();
+    let some: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap_or_default();
     if kind == Kind::Semaphore {
         let is_hex = |id: &[u8]| id.len() == 32 && id.iter().all(u8::is_ascii_hexdigit);
         return some.first().is_some_and(|id| id.len() == 16 || is_hex(id));
@@ -184,18 +184,18 @@ fn is_lock_like(kind: Kind, answer: Value) -> bool {
 }
 
 /// Returns whether the server redirected the probe: the slot has moved, and only a later call can inspect the key.
-fn is_moving(answer: &Value) -> bool {
+fn is_moving(reply: &Value) -> bool {
     let moved = [
         ServerErrorKind::Moved,
         ServerErrorKind::Ask,
         ServerErrorKind::TryAgain,
     ];
-    matches!(answer, Value::ServerError(error) if error.kind().is_some_and(|kind| moved.contains(&kind)))
+    matches!(reply, Value::ServerError(error) if error.kind().is_some_and(|kind| moved.contains(&kind)))
 }
 
 /// Returns whether this user may not run the probe command. An inspection may work without that command.
-fn is_denied(answer: &Value) -> bool {
-    let error = answer.clone().extract_error().err();
+fn is_denied(reply: &Value) -> bool {
+    let error = reply.clone().extract_error().err();
     error.is_some_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm))
 }
 

@@ -96,18 +96,18 @@ pub(super) async fn query(
     // One section for each command: servers before 7.0 accept no more.
     pipeline.cmd("INFO").arg("server");
     pipeline.cmd("INFO").arg("replication");
-    let answers = connection.send_packed_commands(&pipeline, 0, 2).await;
-    let answers = answers.map_err(|error| failure::from_connect_error(&error))?;
+    let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
+    let replies = replies.map_err(|error| failure::from_connect_error(&error))?;
     let mut texts = Vec::with_capacity(2);
-    for answer in answers {
+    for reply in replies {
         // A server that is busy replies later; one that refuses never does.
-        if let Value::ServerError(error) = &answer {
+        if let Value::ServerError(error) = &reply {
             let failure = failure::from_connect_error(&RedisError::from(error.clone()));
             if failure.kind == StoreErrorKind::NotReady {
                 return Err(failure);
             }
         }
-        texts.extend(redis::from_redis_value::<String>(answer));
+        texts.extend(redis::from_redis_value::<String>(reply));
     }
     Ok(match &*texts {
         [server, replication] => ServerInfo {

@@ -100,12 +100,12 @@ async fn without_scripts(redis: &Redis, name: &str) -> InspectResult {
         .arg(counter)
         .arg(0)
         .arg(format::LONGEST_TOKEN);
-    let mut answers = connection.send_all(&sizes).await?.into_iter();
-    let key_type: String = read(answers.next())?;
-    let ttl: i64 = read(answers.next())?;
+    let mut replies = connection.send_all(&sizes).await?.into_iter();
+    let key_type: String = read(replies.next())?;
+    let ttl: i64 = read(replies.next())?;
     let ttl = u64::try_from(ttl).ok().map(Duration::from_millis);
     // A user without fenced locks may not be allowed to read the counter.
-    let token = read::<String>(answers.next()).ok();
+    let token = read::<String>(replies.next()).ok();
     let token = token
         .filter(|token| token.len() <= format::LONGEST_TOKEN)
         .and_then(|token| token.parse().ok())
@@ -201,9 +201,9 @@ fn not_a_lock() -> StoreError {
 }
 
 /// Reads a reply; an error is the server's.
-fn read<T: FromRedisValue>(answer: Option<Value>) -> Result<T, StoreError> {
-    let answer = answer.unwrap_or(Value::Nil).extract_error();
-    let answer = answer.map_err(|error| failure::from_call_error(&error))?;
-    redis::from_redis_value(answer)
+fn read<T: FromRedisValue>(reply: Option<Value>) -> Result<T, StoreError> {
+    let reply = reply.unwrap_or(Value::Nil).extract_error();
+    let reply = reply.map_err(|error| failure::from_call_error(&error))?;
+    redis::from_redis_value(reply)
         .map_err(|error| StoreError::new(StoreErrorKind::Unexpected, error.to_string()))
 }

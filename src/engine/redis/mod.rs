@@ -220,7 +220,7 @@ impl Redis {
     /// Reconnects at once after a disconnect, so that a changed server is noticed now and not at the next call. Never
     /// resolves.
     #[expect(clippy::disallowed_methods, reason = "engines may wait")]
-    async fn stay_connected(&self) {
+    async fn keep_connected(&self) {
         let mut backoff = INITIAL_BACKOFF;
         loop {
             match self.background.ready().await {
@@ -242,10 +242,10 @@ impl Redis {
         let mut info = redis::cmd("INFO");
         info.arg("memory");
         // Managed services often forbid INFO; then the policy is unknown.
-        let Ok(answer) = self.foreground.connection().send(&info).await else {
+        let Ok(reply) = self.foreground.connection().send(&info).await else {
             return;
         };
-        let text: String = redis::from_redis_value(answer).unwrap_or_default();
+        let text: String = redis::from_redis_value(reply).unwrap_or_default();
         let policy = Info::new(&text).get("maxmemory_policy");
         if let Some(policy) = policy.filter(|policy| *policy != "noeviction") {
             let policy = policy.to_owned();
@@ -300,7 +300,7 @@ impl Engine for Redis {
         Box::pin(async move {
             tokio::select! {
                 () = self.incarnations.changed() => {}
-                () = self.stay_connected() => {}
+                () = self.keep_connected() => {}
             }
         })
     }
@@ -315,7 +315,7 @@ impl Engine for Redis {
     fn subscribe(self: Arc<Self>, channel: Channel) -> BoxFuture<Result<Subscription, StoreError>> {
         Box::pin(async move {
             let channel = self.keys.channel_text(&channel);
-            self.pubsub.listen(channel).await
+            self.pubsub.subscribe(channel).await
         })
     }
 

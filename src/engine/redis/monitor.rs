@@ -64,8 +64,8 @@ impl PatternMonitor {
         pattern: &str,
         subscriptions: Vec<String>,
     ) -> Result<ChangeFeed, StoreError> {
-        let ear = Arc::new(Subscriber::default());
-        let inbox = Arc::new(FeedBuffer::new(ear.clone()));
+        let subscriber = Arc::new(Subscriber::default());
+        let inbox = Arc::new(FeedBuffer::new(subscriber.clone()));
         let translator = PushTranslator {
             keys: self.keys.clone(),
             names: self.keys.names(pattern),
@@ -96,7 +96,11 @@ impl PatternMonitor {
             _epoch_watcher: epoch_watcher,
         };
         // The reader owns the connection, which ends with it.
-        Ok(ChangeFeed::new(Subscription::new(ear, || {}), source, 0))
+        Ok(ChangeFeed::new(
+            Subscription::new(subscriber, || {}),
+            source,
+            0,
+        ))
     }
 }
 
@@ -150,10 +154,10 @@ impl FeedSource for MonitorSource {
         Box::pin(async move {
             if all && let Some(mut connection) = connection {
                 // The reply comes after every message that was sent before it; so does an error.
-                let answered = redis::cmd("PING")
+                let reply = redis::cmd("PING")
                     .query_async::<Value>(&mut connection)
                     .await;
-                if let Err(error) = answered
+                if let Err(error) = reply
                     && !matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
                 {
                     return Err(failure::from_call_error(&error));

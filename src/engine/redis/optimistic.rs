@@ -54,7 +54,7 @@ pub(super) struct OptimisticCalls {
 #[derive(Debug)]
 struct OptimisticCall {
     request: Request,
-    answer: oneshot::Sender<OptimisticResult>,
+    reply_to: oneshot::Sender<OptimisticResult>,
 }
 
 impl OptimisticCalls {
@@ -86,16 +86,16 @@ impl OptimisticCalls {
             let why = "this kind of lock needs scripts, which the url turns off (scripts=off)";
             return Box::pin(async move { Err(StoreError::new(StoreErrorKind::Denied, why)) });
         }
-        let (answer, outcome) = oneshot::channel();
+        let (reply_to, outcome) = oneshot::channel();
         // If the task has ended, the reply channel reports that below.
-        let _ = self.calls.send(OptimisticCall { request, answer });
+        let _ = self.calls.send(OptimisticCall { request, reply_to });
         Box::pin(async move {
-            let gone = || {
+            let interrupted = || {
                 // The request may have been in flight when the task panicked.
                 let why = "the request was interrupted";
                 Err(StoreError::new(StoreErrorKind::Interrupted, why))
             };
-            outcome.await.unwrap_or_else(|_| gone())
+            outcome.await.unwrap_or_else(|_| interrupted())
         })
     }
 }
@@ -106,12 +106,12 @@ impl OptimisticCalls {
         &self,
         requests: Vec<Request>,
     ) -> engine::BoxFuture<Vec<OptimisticResult>> {
-        let answers = requests.into_iter().map(|request| self.call(request));
-        let answers: Vec<_> = answers.collect();
+        let calls = requests.into_iter().map(|request| self.call(request));
+        let calls: Vec<_> = calls.collect();
         Box::pin(async move {
-            let mut all = Vec::with_capacity(answers.len());
-            for answer in answers {
-                all.push(answer.await);
+            let mut all = Vec::with_capacity(calls.len());
+            for call in calls {
+                all.push(call.await);
             }
             all
         })
@@ -147,21 +147,21 @@ impl OptimisticTask {
         let is_background = self.origin == CallOrigin::Background;
         while let Some(OptimisticCall {
             request,
-            mut answer,
+            mut reply_to,
         }) = self.next(inbox).await
         {
             // The request of a caller that has gone is undone already.
-            if answer.is_closed() {
+            if reply_to.is_closed() {
                 continue;
             }
             tokio::select! {
                 biased;
                 outcome = self.execute(&request) => {
-                    let _ = answer.send(outcome);
+                    let _ = reply_to.send(outcome);
                 }
                 // The request in flight is dropped, and its connection with it. The next request must not spend its
                 // time on making one.
-                () = answer.closed(), if is_background => {
+                () = reply_to.closed(), if is_background => {
                     if self.connection.is_none() {
                         self.connecting();
                     }
@@ -216,13 +216,13 @@ impl OptimisticTask {
         let begun = Instant::now();
         while begun.elapsed() < self.command_timeout {
             let read_phase = ReadPhase::new(request, &self.keys);
-            let answers = self.send(read_phase.commands()).await?;
-            let (outcome, write_plan) = read_phase.decide(answers)?;
+            let replies = self.send(read_phase.commands()).await?;
+            let (outcome, write_plan) = read_phase.decide(replies)?;
             let Some(write_plan) = write_plan else {
                 return outcome;
             };
-            let answers = self.send(write_plan.commands()).await?;
-            if let Some(reply) = write_plan.interpret(outcome, answers)? {
+            let replies = self.send(write_plan.commands()).await?;
+            if let Some(reply) = write_plan.interpret(outcome, replies)? {
                 return Ok(reply);
             }
         }
@@ -243,13 +243,13 @@ impl OptimisticTask {
         };
         let count = commands.len();
         let sent = connection.req_packed_commands(commands, 0, count);
-        let answers = tokio::select! {
+        let replies = tokio::select! {
             biased;
-            answers = timeout(self.command_timeout, sent) => answers,
+            replies = timeout(self.command_timeout, sent) => replies,
             () = master_epoch.changed() => return Err(connector::master_changed()),
         };
-        let answers = match answers {
-            Ok(answers) => answers.map_err(|error| failure::from_call_error(&error))?,
+        let replies = match replies {
+            Ok(replies) => replies.map_err(|error| failure::from_call_error(&error))?,
             Err(_) => {
                 return Err(StoreError::new(
                     StoreErrorKind::TimedOut,
@@ -257,13 +257,13 @@ impl OptimisticTask {
                 ));
             }
         };
-        if !answers.iter().any(is_read_only) {
+        if !replies.iter().any(is_read_only) {
             self.connection = Some(NewConnection {
                 connection,
                 master_epoch,
             });
         }
-        Ok(answers)
+        Ok(replies)
     }
 
     async fn connect(&mut self) -> Result<NewConnection, StoreError> {
@@ -282,6 +282,6 @@ impl OptimisticTask {
     }
 }
 
-fn is_read_only(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::ReadOnly))
+fn is_read_only(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::ReadOnly))
 }

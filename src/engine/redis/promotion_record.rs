@@ -52,7 +52,7 @@ impl PromotionRecord {
             .arg(key)
             .arg(incarnation.replication_id())
             .arg(keep);
-        match ask(connection, &script).await {
+        match send(connection, &script).await {
             Ok(age) => {
                 let age: i64 = redis::from_redis_value(age).unwrap_or_default();
                 Ok(Duration::from_millis(u64::try_from(age).unwrap_or(0)))
@@ -77,21 +77,21 @@ impl PromotionRecord {
         if !self.in_owned_slot {
             return Ok(Some(self.keys.promotion_record()));
         }
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("NODES");
+        let mut query = redis::cmd("CLUSTER");
+        query.arg("NODES");
         // The server itself is queried: the view of another one may be out of date, or ahead.
-        let nodes = ask(connection, &question).await?;
+        let nodes = send(connection, &query).await?;
         let nodes: String = redis::from_redis_value(nodes).unwrap_or_default();
         let slot = first_owned_slot(&nodes);
         Ok(slot.map(|slot| self.keys.promotion_record_in(&slot.tag())))
     }
 }
 
-async fn ask(
+async fn send(
     connection: &mut MultiplexedConnection,
     cmd: &redis::Cmd,
 ) -> Result<Value, StoreError> {
-    let answer = connection.send_packed_command(cmd).await;
-    let answer = answer.and_then(Value::extract_error);
-    answer.map_err(|error| failure::from_connect_error(&error))
+    let reply = connection.send_packed_command(cmd).await;
+    let reply = reply.and_then(Value::extract_error);
+    reply.map_err(|error| failure::from_connect_error(&error))
 }

@@ -35,12 +35,12 @@ pub(crate) struct PubSub {
 enum PubSubCommand {
     Subscribe {
         channel: String,
-        ear: Weak<Subscriber>,
+        subscriber: Weak<Subscriber>,
         ready: Ready,
     },
     Unsubscribe {
         channel: String,
-        ear: Weak<Subscriber>,
+        subscriber: Weak<Subscriber>,
     },
     /// Closes the channels that the filter rejects: they are served elsewhere.
     Retain(ChannelFilter),
@@ -66,26 +66,30 @@ impl PubSub {
     }
 
     /// Subscribes to a channel; resolves when the server has confirmed it.
-    pub(crate) async fn listen(&self, channel: String) -> Result<Subscription, StoreError> {
-        let ear = Arc::new(Subscriber::default());
+    pub(crate) async fn subscribe(&self, channel: String) -> Result<Subscription, StoreError> {
+        let subscriber = Arc::new(Subscriber::default());
         let (ready, confirmed) = oneshot::channel();
         let command = PubSubCommand::Subscribe {
             channel: channel.clone(),
-            ear: Arc::downgrade(&ear),
+            subscriber: Arc::downgrade(&subscriber),
             ready,
         };
-        let gone = || StoreError::new(StoreErrorKind::Unreachable, "the subscriber task has ended");
-        self.commands.send(command).map_err(|_| gone())?;
+        let task_ended =
+            || StoreError::new(StoreErrorKind::Unreachable, "the subscriber task has ended");
+        self.commands.send(command).map_err(|_| task_ended())?;
         // The subscription exists before the wait: dropping this future must unsubscribe, too.
         let commands = self.commands.clone();
-        let gone_ear = Arc::downgrade(&ear);
-        let listener = Subscription::new(ear, move || {
+        let weak_subscriber = Arc::downgrade(&subscriber);
+        let subscription = Subscription::new(subscriber, move || {
             // If the task has ended, there is nothing to unsubscribe from.
-            let ear = gone_ear;
-            let _ = commands.send(PubSubCommand::Unsubscribe { channel, ear });
+            let subscriber = weak_subscriber;
+            let _ = commands.send(PubSubCommand::Unsubscribe {
+                channel,
+                subscriber,
+            });
         });
-        confirmed.await.map_err(|_| gone())??;
-        Ok(listener)
+        confirmed.await.map_err(|_| task_ended())??;
+        Ok(subscription)
     }
 
     /// Closes the subscriptions to all channels that `here` rejects.

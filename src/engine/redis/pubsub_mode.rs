@@ -72,10 +72,10 @@ async fn send_each(
     for name in names {
         let mut cmd = redis::cmd(word);
         cmd.arg(name);
-        let answer = connection.req_packed_command(&cmd).await?;
+        let reply = connection.req_packed_command(&cmd).await?;
         // A server that gives a slot away sends SUNSUBSCRIBE unasked, and the crate takes it for the reply to the
         // pending command.
-        if !confirms(&answer.extract_error()?, confirmation, name) {
+        if !confirms(&reply.extract_error()?, confirmation, name) {
             let why = "the server confirmed another channel than the requested one";
             return Err((ErrorKind::Io, why).into());
         }
@@ -83,8 +83,8 @@ async fn send_each(
     Ok(())
 }
 
-fn confirms(answer: &Value, confirmation: &PushKind, name: &str) -> bool {
-    let Value::Push { kind, data } = answer else {
+fn confirms(reply: &Value, confirmation: &PushKind, name: &str) -> bool {
+    let Value::Push { kind, data } = reply else {
         return false;
     };
     let channel = match data.first() {

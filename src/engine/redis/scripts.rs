@@ -361,6 +361,6 @@ pub(crate) const fn renewal(request: &Request) -> Option<Kind> {
 }
 
 /// Returns the reply that one item of the result of [`ScriptCall::renew_all`] means.
-pub(crate) fn renewed(answer: Value) -> Result<Reply, StoreError> {
-    replies::renewal(answer)
+pub(crate) fn renewed(result: Value) -> Result<Reply, StoreError> {
+    replies::renewal(result)
 }

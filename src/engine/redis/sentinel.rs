@@ -145,7 +145,7 @@ impl WatchedMaster {
             topology.master.is_some() || topology.failed_refreshes > failed_refreshes
         });
         let known = known.await.map(|known| known.clone());
-        let gone = |_| {
+        let task_ended = |_| {
             StoreError::new(
                 StoreErrorKind::Unreachable,
                 "the background thread of the client has ended",
@@ -156,7 +156,7 @@ impl WatchedMaster {
             term,
             last_error,
             ..
-        } = known.map_err(gone)?;
+        } = known.map_err(task_ended)?;
         match master {
             Some(addr) => Ok((addr, MasterEpoch(Some((topology, term))))),
             None => Err(last_error.unwrap_or_else(|| {

@@ -55,7 +55,7 @@ const ALERT_WAIT: Duration = Duration::from_millis(200);
 const NOT_IN_TIME: &str = "no connection in time";
 const NO_HANDSHAKE: &str =
     "no reply to the TLS handshake in time (does this port use TLS? if not, use redis://)";
-const NO_ANSWER: &str = "no reply in time";
+const NO_REPLY: &str = "no reply in time";
 
 /// Reads files on a thread of its own, so that no task waits for a disk. Tokio's own blocking threads are not used:
 /// tokio panics if none can be started.
@@ -147,7 +147,7 @@ impl Tls {
         let handshake = timeout_at(deadline, connector.connect(name, socket)).await;
         let handshake = handshake.map_err(|_| peer.unreachable(NO_HANDSHAKE))?;
         let mut stream = handshake.map_err(|error| peer.failure(&error))?;
-        if client_cert.was_asked() {
+        if client_cert.was_requested() {
             let limit = deadline.min(Instant::now() + ALERT_WAIT);
             let accepted = accepted(&mut stream, limit).await;
             accepted.map_err(|error| peer.failure(&error))?;
@@ -155,7 +155,7 @@ impl Tls {
 
         let made = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config);
         let made = timeout_at(deadline, made).await;
-        let made = made.map_err(|_| peer.unreachable(NO_ANSWER))?;
+        let made = made.map_err(|_| peer.unreachable(NO_REPLY))?;
         let (connection, driver) = made.map_err(|error| match io_error(&error) {
             Some(error) => peer.failure(error),
             None => failure::from_connect_error(&error),

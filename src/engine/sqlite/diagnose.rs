@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(journal("wal").severity, Severity::Ok);
         assert_eq!(journal("delete").severity, Severity::Warn);
         assert_eq!(integrity("ok").severity, Severity::Ok);
-        let released = Ok(Reply::Released { listeners: 0 });
+        let released = Ok(Reply::Released { subscribers: 0 });
         let tried = locking([Ok(Reply::Granted { token: None }), released.clone()]);
         assert_eq!(tried.severity, Severity::Ok);
         let full = StoreError::new(crate::engine::StoreErrorKind::NotReady, "the disk is full");

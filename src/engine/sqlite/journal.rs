@@ -59,7 +59,7 @@ impl SqliteStore {
     fn read_journal(&self, cursor: i64, names: &NameFilter) -> Result<FeedBatch, StoreError> {
         let (listed, rows, newest_id) = self.read_only(|store, rows| {
             let listed = rows
-                .listeners(CHANNEL)?
+                .subscribed_clients(CHANNEL)?
                 .iter()
                 .any(|us| **us == *store.client);
             Ok((listed, rows.changes_after(cursor)?, rows.newest_id()?))
@@ -98,7 +98,7 @@ pub(super) fn append(
     if changes.peek().is_none() {
         return Ok(());
     }
-    let watchers = rows.listeners(CHANNEL)?;
+    let watchers = rows.subscribed_clients(CHANNEL)?;
     if watchers.is_empty() {
         return Ok(());
     }

@@ -122,9 +122,9 @@ impl Sqlite {
         }))
     }
 
-    fn unsubscribe(&self, channel: String, gone: &Weak<Subscriber>) {
+    fn unsubscribe(&self, channel: String, weak_subscriber: &Weak<Subscriber>) {
         // A subscription in a forked child is a copy; only the parent ends it.
-        if !self.fork_detector.has_forked() && self.subscribers.remove(&channel, gone) {
+        if !self.fork_detector.has_forked() && self.subscribers.remove(&channel, weak_subscriber) {
             self.worker.spawn(Priority::Foreground, move |store| {
                 store.unsubscribe(&channel);
             });
@@ -143,12 +143,12 @@ impl Engine for Sqlite {
         requests: Vec<Request>,
     ) -> BoxFuture<Vec<Result<Reply, StoreError>>> {
         let count = requests.len();
-        let answers = self.worker.run(Priority::Background, move |store| {
+        let replies = self.worker.run(Priority::Background, move |store| {
             Ok(store.call_all(&requests))
         });
         Box::pin(async move {
-            let answers = answers.await;
-            answers.unwrap_or_else(|failure| vec![Err(failure); count])
+            let replies = replies.await;
+            replies.unwrap_or_else(|failure| vec![Err(failure); count])
         })
     }
 
@@ -161,9 +161,9 @@ impl Engine for Sqlite {
         // Created on the worker: if the caller has gone, dropping the reply unsubscribes.
         self.worker.run(Priority::Foreground, move |store| {
             let (channel, subscriber) = store.subscribe(&channel)?;
-            let gone = Arc::downgrade(&subscriber);
+            let weak_subscriber = Arc::downgrade(&subscriber);
             Ok(Subscription::new(subscriber, move || {
-                engine.unsubscribe(channel, &gone)
+                engine.unsubscribe(channel, &weak_subscriber)
             }))
         })
     }
@@ -173,13 +173,14 @@ impl Engine for Sqlite {
         // Created on the worker, as in `subscribe`.
         self.worker.run(Priority::Foreground, move |store| {
             let (channel, subscriber, newest) = store.monitor()?;
-            let gone = Arc::downgrade(&subscriber);
+            let weak_subscriber = Arc::downgrade(&subscriber);
             let reader = JournalSource {
                 engine: engine.clone(),
                 names: NameFilter::new(&store.prefix, pattern),
             };
-            let subscription =
-                Subscription::new(subscriber, move || engine.unsubscribe(channel, &gone));
+            let subscription = Subscription::new(subscriber, move || {
+                engine.unsubscribe(channel, &weak_subscriber)
+            });
             Ok(ChangeFeed::new(subscription, reader, newest))
         })
     }

@@ -102,16 +102,16 @@ impl Notifier {
             }
         }
         let mut unreachable_clients = Vec::new();
-        for (channel, listeners) in notifications.released {
-            for listener in listeners {
-                if *listener == *self.client {
+        for (channel, clients) in notifications.released {
+            for client in clients {
+                if *client == *self.client {
                     self.subscribers.notify(channel.as_bytes());
                 } else if !wake_socket::send_wakeup(
                     &self.sender,
-                    &self.client_dir.socket_path(&listener),
+                    &self.client_dir.socket_path(&client),
                     &channel,
                 ) {
-                    unreachable_clients.push(listener);
+                    unreachable_clients.push(client);
                 }
             }
         }

@@ -65,8 +65,8 @@ impl SqliteStore {
     /// emptied after a restart of the machine only if no client in the table is alive.
     pub(super) fn remove_unlabelled(&self, rows: &Rows<'_>) -> rusqlite::Result<()> {
         for client in rows.sample_unlabelled(self.clock.now(), LABEL_SAMPLE)? {
-            let gone = self.notifier.client_dir.may_be_alive(&client);
-            if *client != *self.client && matches!(gone, Ok(false)) {
+            let may_be_alive = self.notifier.client_dir.may_be_alive(&client);
+            if *client != *self.client && matches!(may_be_alive, Ok(false)) {
                 rows.remove_client(&client)?;
             }
         }
@@ -108,8 +108,8 @@ impl SqliteStore {
             // this one any more.
             self.notify_queue_head(rows, &name, notifications)?;
             let channel = channel_name(&Channel::Semaphore(name.into()));
-            let listeners = rows.listeners(&channel)?;
-            notifications.released.push((channel, listeners));
+            let subscribed_clients = rows.subscribed_clients(&channel)?;
+            notifications.released.push((channel, subscribed_clients));
         }
         for (name, mut read) in rows.of_client(&id)? {
             let before = read.state.holders();
@@ -127,8 +127,8 @@ impl SqliteStore {
             rows.save(&name, read, now)?;
             if let Some(there) = there {
                 let channel = channel_name(&there.channel());
-                let listeners = rows.listeners(&channel)?;
-                notifications.released.push((channel, listeners));
+                let subscribed_clients = rows.subscribed_clients(&channel)?;
+                notifications.released.push((channel, subscribed_clients));
                 self.notify_queue_head(rows, &name, notifications)?;
             }
         }
@@ -146,8 +146,8 @@ impl SqliteStore {
     ) -> rusqlite::Result<()> {
         if let Some(channel) = rows.queue_head_channel(name)? {
             let channel = channel_name(&channel);
-            let listeners = rows.listeners(&channel)?;
-            notifications.released.push((channel, listeners));
+            let subscribed_clients = rows.subscribed_clients(&channel)?;
+            notifications.released.push((channel, subscribed_clients));
         }
         Ok(())
     }

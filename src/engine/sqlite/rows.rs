@@ -112,7 +112,7 @@ impl Rows<'_> {
     /// Removes a client and its registrations.
     pub(super) fn remove_client(&self, client: &str) -> Result<()> {
         self.execute("DELETE FROM clients WHERE client = ?1", [client])?;
-        self.remove_listeners_of(client)
+        self.remove_subscriptions_of(client)
     }
 
     /// Sets the label of a client until then.
@@ -149,7 +149,7 @@ impl Rows<'_> {
     }
 
     /// Returns the clients that are registered at a channel.
-    pub(super) fn listeners(&self, channel: &str) -> Result<Vec<String>> {
+    pub(super) fn subscribed_clients(&self, channel: &str) -> Result<Vec<String>> {
         let mut all = self
             .0
             .prepare_cached("SELECT client FROM listeners WHERE channel = ?1")?;
@@ -158,20 +158,20 @@ impl Rows<'_> {
     }
 
     /// Registers a client at a channel.
-    pub(super) fn add_listener(&self, channel: &str, client: &str) -> Result<()> {
+    pub(super) fn add_subscription(&self, channel: &str, client: &str) -> Result<()> {
         let sql = "INSERT OR IGNORE INTO listeners (channel, client) VALUES (?1, ?2)";
         self.execute(sql, [channel, client])
     }
 
     /// Removes a client's registration at a channel.
-    pub(super) fn remove_listener(&self, channel: &str, client: &str) -> Result<()> {
+    pub(super) fn remove_subscription(&self, channel: &str, client: &str) -> Result<()> {
         let sql = "DELETE FROM listeners WHERE channel = ?1 AND client = ?2";
         self.execute(sql, [channel, client])?;
         self.trim_journal()
     }
 
     /// Removes all registrations of a client, since it has no wake socket.
-    pub(super) fn remove_listeners_of(&self, client: &str) -> Result<()> {
+    pub(super) fn remove_subscriptions_of(&self, client: &str) -> Result<()> {
         self.execute("DELETE FROM listeners WHERE client = ?1", [client])?;
         self.trim_journal()
     }

@@ -172,7 +172,7 @@ impl SqliteStore {
         // row exists.
         let subscriber = self.notifier.subscribers.add(channel);
         let listed = self.transact(|store, rows, _| {
-            rows.add_listener(channel, &store.client)?;
+            rows.add_subscription(channel, &store.client)?;
             read(rows)
         });
         match listed {
@@ -192,7 +192,7 @@ impl SqliteStore {
             return;
         }
         // If this fails, other clients wake this one without need.
-        let _ = self.transact(|store, rows, _| rows.remove_listener(channel, &store.client));
+        let _ = self.transact(|store, rows, _| rows.remove_subscription(channel, &store.client));
     }
 
     /// Leaves the file. Other clients find what is still held, because they see that this client
@@ -296,8 +296,8 @@ impl SqliteStore {
             self.reap_queue_heads(rows, &name, now, notifications)?;
         }
         let channel = self.channel(&request.subject.channel());
-        let listeners = rows.listeners(&channel)?;
-        let count = u32::try_from(listeners.len()).unwrap_or(u32::MAX);
+        let subscribed_clients = rows.subscribed_clients(&channel)?;
+        let count = u32::try_from(subscribed_clients.len()).unwrap_or(u32::MAX);
         let before = read.state.holders();
         let last = match request.subject.kind.is_fenced() {
             true => rows.last_token()?,
@@ -305,7 +305,7 @@ impl SqliteStore {
         };
         let ctx = ApplyContext {
             now,
-            listeners: count,
+            subscribers: count,
             next_token: tokens::next_token(request, last),
         };
         let mut queue = QueueTable::new(rows, &name);
@@ -351,11 +351,11 @@ impl SqliteStore {
         rows.save(&name, read, now)?;
         if let Some(freed) = outcome.notify {
             let freed = self.channel(&freed);
-            let listeners = match freed == channel {
-                true => listeners,
-                false => rows.listeners(&freed)?,
+            let subscribed_clients = match freed == channel {
+                true => subscribed_clients,
+                false => rows.subscribed_clients(&freed)?,
             };
-            notifications.released.push((freed, listeners));
+            notifications.released.push((freed, subscribed_clients));
         }
         Ok(reply.map_err(StoreError::from))
     }
@@ -370,7 +370,7 @@ impl SqliteStore {
             store
                 .unreachable_clients
                 .iter()
-                .try_for_each(|client| rows.remove_listeners_of(client))?;
+                .try_for_each(|client| rows.remove_subscriptions_of(client))?;
             work(store, rows, &mut notifications)
         });
         let done = done?;

@@ -112,7 +112,7 @@ impl PrimitiveState {
 
     pub(super) const fn permits(&self) -> Option<i64> {
         match self {
-            Self::Counter(there) => Some(*there),
+            Self::Counter(available) => Some(*available),
             _ => None,
         }
     }

@@ -53,7 +53,7 @@ struct Flushers {
 #[derive(Debug)]
 pub(super) struct BatchItem {
     pub(super) request: Request,
-    pub(super) answer: oneshot::Sender<BatchResult>,
+    pub(super) reply_to: oneshot::Sender<BatchResult>,
 }
 
 /// How a request is sent.
@@ -63,7 +63,7 @@ pub(super) enum Admission {
     Single(Request),
     Batched {
         connection: Generation,
-        answer: oneshot::Receiver<BatchResult>,
+        reply: oneshot::Receiver<BatchResult>,
         /// A full batch, which is sent at once: otherwise the server would be idle while many callers wait.
         full: Option<Vec<BatchItem>>,
         /// Whether another flusher is needed to take the queue.
@@ -86,10 +86,10 @@ impl BatchQueue {
                 return Admission::Single(request);
             }
         };
-        let (sender, answer) = oneshot::channel();
+        let (sender, reply) = oneshot::channel();
         self.push(BatchItem {
             request,
-            answer: sender,
+            reply_to: sender,
         });
         let full = self.is_full().then(|| self.take());
         self.in_flight += usize::from(full.is_some());
@@ -103,7 +103,7 @@ impl BatchQueue {
         }
         Admission::Batched {
             connection,
-            answer,
+            reply,
             full,
             flusher,
         }
@@ -178,8 +178,8 @@ impl BatchQueue {
         if self.releases.len() + self.acquires.len() < MAX_BATCH {
             return false;
         }
-        self.releases.retain(|item| !item.answer.is_closed());
-        self.acquires.retain(|item| !item.answer.is_closed());
+        self.releases.retain(|item| !item.reply_to.is_closed());
+        self.acquires.retain(|item| !item.reply_to.is_closed());
         self.releases.len() + self.acquires.len() >= MAX_BATCH
     }
 
@@ -222,9 +222,9 @@ impl Flushers {
                 count: 0,
             };
         }
-        let room = self.count < MAX_FLUSHERS || is_quiet;
-        self.count += usize::from(room);
-        room
+        let has_capacity = self.count < MAX_FLUSHERS || is_quiet;
+        self.count += usize::from(has_capacity);
+        has_capacity
     }
 
     fn leave(&mut self, connection: Generation) {

@@ -71,7 +71,7 @@ async fn servers(
     slot_map: &SlotMap,
 ) -> Result<Vec<(NodeAddr, Vec<Diagnostic>)>, StoreError> {
     let limit = nodes.settings().command_timeout / 4;
-    let ask = |(addr, node): (NodeAddr, Arc<Redis>)| async move {
+    let query = |(addr, node): (NodeAddr, Arc<Redis>)| async move {
         let found = tokio::time::timeout(limit, server(&node)).await;
         let silent = |_| {
             Err(StoreError::new(
@@ -89,7 +89,7 @@ async fn servers(
     let all: Result<Vec<_>, StoreError> = addrs
         .map(|addr| Ok((addr.clone(), nodes.at(addr)?)))
         .collect();
-    Ok(join_all(all?.into_iter().map(ask)).await)
+    Ok(join_all(all?.into_iter().map(query)).await)
 }
 
 async fn server(node: &Redis) -> Result<Vec<Diagnostic>, StoreError> {
@@ -134,32 +134,32 @@ fn probe_for_node(cluster: &Cluster, slot_map: &SlotMap, addr: &NodeAddr) -> Opt
 }
 
 /// Runs all futures concurrently and returns their results, sorted by address.
-async fn join_all<T, F>(questions: impl Iterator<Item = F>) -> Vec<(NodeAddr, T)>
+async fn join_all<T, F>(queries: impl Iterator<Item = F>) -> Vec<(NodeAddr, T)>
 where
     T: Send + 'static,
     F: Future<Output = (NodeAddr, T)> + Send + 'static,
 {
-    let mut asked = JoinSet::new();
-    for question in questions {
-        asked.spawn(question);
+    let mut tasks = JoinSet::new();
+    for query in queries {
+        tasks.spawn(query);
     }
-    let mut answers = asked.join_all().await;
-    answers.sort_by(|(one, _), (other, _)| one.cmp(other));
-    answers
+    let mut replies = tasks.join_all().await;
+    replies.sort_by(|(one, _), (other, _)| one.cmp(other));
+    replies
 }
 
 async fn views(
     nodes: &Arc<Nodes>,
     slot_map: &SlotMap,
 ) -> Vec<(NodeAddr, Result<NodeView, StoreError>)> {
-    let ask = |addr: &NodeAddr| {
+    let query = |addr: &NodeAddr| {
         let (nodes, addr) = (nodes.clone(), addr.clone());
         async move {
             let view = nodes.view(&addr).await;
             (addr, view)
         }
     };
-    join_all(slot_map.addrs().iter().map(ask)).await
+    join_all(slot_map.addrs().iter().map(query)).await
 }
 
 /// Returns the masters without a replica, each according to its own reply.

@@ -36,16 +36,16 @@ impl ClusterNodeClient {
                 Some(connection) => connection,
                 None => self.connect(addr, limit).await?,
             };
-            let mut questions = redis::pipe();
-            questions.cmd("CLUSTER").arg("SLOTS");
-            questions.cmd("CLUSTER").arg("NODES");
-            questions.cmd("PUBSUB").arg("SHARDNUMSUB");
-            let answers = connection.req_packed_commands(&questions, 0, 3).await;
-            let answers = answers.map_err(|error| failure::from_connect_error(&error))?;
-            Ok((parse_answers(addr, answers)?, connection))
+            let mut queries = redis::pipe();
+            queries.cmd("CLUSTER").arg("SLOTS");
+            queries.cmd("CLUSTER").arg("NODES");
+            queries.cmd("PUBSUB").arg("SHARDNUMSUB");
+            let replies = connection.req_packed_commands(&queries, 0, 3).await;
+            let replies = replies.map_err(|error| failure::from_connect_error(&error))?;
+            Ok((parse_replies(addr, replies)?, connection))
         };
-        let answer = timeout(limit, exchange).await;
-        answer.unwrap_or_else(|_| {
+        let outcome = timeout(limit, exchange).await;
+        outcome.unwrap_or_else(|_| {
             let why = format!("no reply within {limit:?}");
             Err(StoreError::new(StoreErrorKind::Unreachable, why))
         })
@@ -62,15 +62,15 @@ impl ClusterNodeClient {
     }
 }
 
-fn parse_answers(addr: &NodeAddr, answers: Vec<Value>) -> Result<NodeView, StoreError> {
-    let mut answers = answers.into_iter().map(Value::extract_error);
-    let slots = match answers.next() {
+fn parse_replies(addr: &NodeAddr, replies: Vec<Value>) -> Result<NodeView, StoreError> {
+    let mut replies = replies.into_iter().map(Value::extract_error);
+    let slots = match replies.next() {
         Some(Ok(slots)) => slots,
         Some(Err(error)) => return Err(refusal(&error)),
         None => Value::Nil,
     };
     // A user without the right to run CLUSTER NODES gets no epochs: then the latest reply wins.
-    let nodes = answers.next().and_then(Result::ok);
+    let nodes = replies.next().and_then(Result::ok);
     let nodes = nodes.and_then(|nodes| redis::from_redis_value::<String>(nodes).ok());
     let claims = slot_map::parse_slots(addr, slots, &nodes.unwrap_or_default());
     let strange = || {
@@ -81,7 +81,7 @@ fn parse_answers(addr: &NodeAddr, answers: Vec<Value>) -> Result<NodeView, Store
     };
     Ok(NodeView {
         claims: claims.ok_or_else(strange)?,
-        sharded: match answers.next() {
+        sharded: match replies.next() {
             Some(Err(error)) => failure::from_call_error(&error).kind == StoreErrorKind::Denied,
             Some(Ok(_)) | None => true,
         },

@@ -114,7 +114,7 @@ impl Nodes {
             topology.slot_map.is_some() || topology.failed_refreshes > failed_refreshes
         });
         let known = known.await.map(|known| known.clone());
-        let gone = |_| {
+        let task_ended = |_| {
             StoreError::new(
                 StoreErrorKind::Unreachable,
                 "the background thread of the client has ended",
@@ -124,7 +124,7 @@ impl Nodes {
             slot_map,
             last_error,
             ..
-        } = known.map_err(gone)?;
+        } = known.map_err(task_ended)?;
         slot_map.ok_or_else(|| {
             last_error.unwrap_or_else(|| {
                 let why = "no server has reported the slots of the cluster";

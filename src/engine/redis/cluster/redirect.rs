@@ -19,9 +19,9 @@ pub(super) enum Redirect {
 impl Redirect {
     /// Returns the redirect that a failed call to the server at `asked` asks for, or `None` if the failure belongs to the call
     /// itself.
-    pub(super) fn of(failure: &StoreError, asked: &NodeAddr) -> Option<Self> {
+    pub(super) fn of(failure: &StoreError, queried: &NodeAddr) -> Option<Self> {
         if failure.kind == StoreErrorKind::NotReady
-            && let Some((word, addr)) = redirection(&failure.detail, asked)
+            && let Some((word, addr)) = redirection(&failure.detail, queried)
         {
             return Some(match word {
                 "ASK" => Self::Ask(addr),
@@ -33,7 +33,7 @@ impl Redirect {
 }
 
 /// Parses `MOVED 3999 127.0.0.1:6381`.
-fn redirection<'a>(said: &'a str, asked: &NodeAddr) -> Option<(&'a str, NodeAddr)> {
+fn redirection<'a>(said: &'a str, queried: &NodeAddr) -> Option<(&'a str, NodeAddr)> {
     let mut words = said.split(' ');
     let word = words
         .next()
@@ -42,7 +42,7 @@ fn redirection<'a>(said: &'a str, asked: &NodeAddr) -> Option<(&'a str, NodeAddr
     let (host, port) = words.next()?.rsplit_once(':')?;
     Some((
         word,
-        slot_map::resolve_addr(asked, host, port.parse().ok()?),
+        slot_map::resolve_addr(queried, host, port.parse().ok()?),
     ))
 }
 

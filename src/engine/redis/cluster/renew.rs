@@ -62,30 +62,30 @@ async fn renew(
     if let [request] = &*requests {
         return vec![call_single(nodes, request, limit).await];
     }
-    let there = async {
+    let target = async {
         let addr = nodes.owner(slot).await?;
         let node = nodes.at(&addr)?;
         Ok((addr, node))
     };
-    let (addr, mut answers) = match there.await {
+    let (addr, mut replies) = match target.await {
         Ok((addr, node)) => (addr, background::call(node, requests.clone()).await),
         Err(failure) => return vec![Err(failure); requests.len()],
     };
-    let redirected = |answer: &RenewResult| {
-        let failure = answer.as_ref().err();
+    let redirected = |reply: &RenewResult| {
+        let failure = reply.as_ref().err();
         failure.is_some_and(|failure| Redirect::of(failure, &addr).is_some())
     };
     let mut again = JoinSet::new();
     for (index, request) in requests.into_iter().enumerate() {
-        if redirected(&answers[index]) {
+        if redirected(&replies[index]) {
             let nodes = nodes.clone();
             again.spawn(async move { (index, call_single(&nodes, &request, limit).await) });
         }
     }
-    while let Some(Ok((index, answer))) = again.join_next().await {
-        answers[index] = answer;
+    while let Some(Ok((index, reply))) = again.join_next().await {
+        replies[index] = reply;
     }
-    answers
+    replies
 }
 
 /// Returns the time limit for one request. The driver uses the replies of a batch together, and stops waiting after a third of

@@ -47,7 +47,7 @@ pub(super) async fn send_request(
         };
         match single::call(connection, &node.keys, request, asking).await {
             Err(failure) => router.retry_after(failure).await?,
-            answer => return answer,
+            result => return result,
         }
     }
 }

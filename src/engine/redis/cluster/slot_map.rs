@@ -142,13 +142,15 @@ impl SlotMap {
     }
 }
 
-/// Parses `CLUSTER SLOTS` and `CLUSTER NODES` of the server at `asked`.
-pub(super) fn parse_slots(asked: &NodeAddr, slots: Value, nodes: &str) -> Option<Vec<SlotClaim>> {
+/// Parses `CLUSTER SLOTS` and `CLUSTER NODES` of the server at `queried`.
+pub(super) fn parse_slots(queried: &NodeAddr, slots: Value, nodes: &str) -> Option<Vec<SlotClaim>> {
     let epochs: HashMap<&str, u64> = nodes.lines().filter_map(epoch).collect();
     let Value::Array(ranges) = slots else {
         return None;
     };
-    let claims = ranges.into_iter().map(|range| claim(asked, range, &epochs));
+    let claims = ranges
+        .into_iter()
+        .map(|range| claim(queried, range, &epochs));
     claims.collect()
 }
 
@@ -160,7 +162,7 @@ fn epoch(text: &str) -> Option<(&str, u64)> {
 }
 
 /// Parses a range: first slot, last slot, the master and its replicas, each of these with host, port and id.
-fn claim(asked: &NodeAddr, range: Value, epochs: &HashMap<&str, u64>) -> Option<SlotClaim> {
+fn claim(queried: &NodeAddr, range: Value, epochs: &HashMap<&str, u64>) -> Option<SlotClaim> {
     let Value::Array(range) = range else {
         return None;
     };
@@ -185,21 +187,21 @@ fn claim(asked: &NodeAddr, range: Value, epochs: &HashMap<&str, u64>) -> Option<
         let number = u16::try_from(*number).ok()?;
         (usize::from(number) < SLOTS).then_some(number)
     };
-    let addr = resolve_addr(asked, host, u16::try_from(*port).ok()?);
+    let addr = resolve_addr(queried, host, u16::try_from(*port).ok()?);
     Some(SlotClaim {
         slots: slot(first)?..=slot(last)?,
-        own: addr == *asked,
+        own: addr == *queried,
         addr,
         epoch: epochs.get(id).copied().unwrap_or(0),
         replicas: replicas.len(),
     })
 }
 
-/// Returns the address of a server as named by the server at `asked`. A server that does not know the name it is reached by
-/// sends an empty host or a question mark; then the host of `asked` is used.
-pub(super) fn resolve_addr(asked: &NodeAddr, host: &str, port: u16) -> NodeAddr {
+/// Returns the address of a server as named by the server at `queried`. A server that does not know the name it is reached by
+/// sends an empty host or a question mark; then the host of `queried` is used.
+pub(super) fn resolve_addr(queried: &NodeAddr, host: &str, port: u16) -> NodeAddr {
     let host = match host {
-        "" | "?" => &asked.host,
+        "" | "?" => &queried.host,
         host => host,
     };
     NodeAddr {

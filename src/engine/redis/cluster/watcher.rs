@@ -54,16 +54,16 @@ pub(super) struct WatcherState {
     /// Replies of this refresh.
     views: HashMap<NodeAddr, Result<NodeView, StoreError>>,
     /// Queries of this refresh without a reply so far.
-    in_flight: JoinSet<NodeAnswer>,
+    in_flight: JoinSet<NodeResult>,
     /// Whether a slot map was known when this refresh started, and the time of the first reply in that case.
     was_known: bool,
-    first_answer: Option<Instant>,
+    first_reply: Option<Instant>,
     /// Start of the last refresh, and of the next one.
     last: Instant,
     next: Instant,
 }
 
-type NodeAnswer = (
+type NodeResult = (
     NodeAddr,
     Result<(NodeView, MultiplexedConnection), StoreError>,
 );
@@ -77,7 +77,7 @@ impl WatcherState {
             views: HashMap::new(),
             in_flight: JoinSet::new(),
             was_known: false,
-            first_answer: None,
+            first_reply: None,
             last: now,
             next: now,
         }
@@ -102,7 +102,7 @@ impl ClusterWatcher {
             let next_retry_tick =
                 tokio::time::sleep_until(state.next_retry_tick.unwrap_or(state.next));
             let deadline = tokio::time::sleep_until(
-                state.first_answer.unwrap_or(state.next) + MAX_QUERY_TIMEOUT,
+                state.first_reply.unwrap_or(state.next) + MAX_QUERY_TIMEOUT,
             );
             tokio::select! {
                 command = self.inbox.recv() => match command {
@@ -110,14 +110,14 @@ impl ClusterWatcher {
                     None => return,
                 },
                 Some(done) = state.in_flight.join_next() => {
-                    if let Ok((addr, answer)) = done {
-                        self.on_answer(addr, answer);
+                    if let Ok((addr, result)) = done {
+                        self.on_reply(addr, result);
                     }
                 }
                 () = next_retry_tick, if state.next_retry_tick.is_some() => self.send_retry_tick(),
                 // Servers that are slow to connect must not delay the next refresh.
-                () = deadline, if state.first_answer.is_some() => {
-                    state.first_answer = None;
+                () = deadline, if state.first_reply.is_some() => {
+                    state.first_reply = None;
                     state.in_flight = JoinSet::new();
                 }
                 () = next, if state.in_flight.is_empty() => self.query_all(),
@@ -144,7 +144,7 @@ impl ClusterWatcher {
         state.last = Instant::now();
         state.next = state.last + jittered(REFRESH_INTERVAL);
         state.views.clear();
-        state.first_answer = None;
+        state.first_reply = None;
         let known = self.topology_tx.borrow().slot_map.clone();
         state.was_known = known.is_some();
         let longest = self.client.settings.connect_timeout;
@@ -161,22 +161,22 @@ impl ClusterWatcher {
             let (client, addr) = (self.client.clone(), addr.clone());
             let connection = state.connections.get(&addr).cloned();
             state.in_flight.spawn(async move {
-                let answer = client.query(&addr, connection, limit).await;
-                (addr, answer)
+                let result = client.query(&addr, connection, limit).await;
+                (addr, result)
             });
         }
     }
 
-    fn on_answer(
+    fn on_reply(
         &mut self,
         addr: NodeAddr,
-        answer: Result<(NodeView, MultiplexedConnection), StoreError>,
+        result: Result<(NodeView, MultiplexedConnection), StoreError>,
     ) {
         let state = &mut self.state;
-        let view = match answer {
+        let view = match result {
             Ok((view, connection)) => {
                 if state.was_known {
-                    state.first_answer.get_or_insert_with(Instant::now);
+                    state.first_reply.get_or_insert_with(Instant::now);
                 }
                 state.connections.insert(addr.clone(), connection);
                 Ok(view)

@@ -35,31 +35,31 @@ impl Payload<'_> {
                     .map(RawReplies::single);
             }
             Self::Commands(all) => {
-                let answers = connection.send_packed_commands(all, 0, all.len()).await?;
-                return Ok(RawReplies::single(Value::Array(answers)));
+                let replies = connection.send_packed_commands(all, 0, all.len()).await?;
+                return Ok(RawReplies::single(Value::Array(replies)));
             }
             Self::Script(call) => call,
         };
         if !call.only_reads() || !server.has_read_only_scripts() {
             return evalsha_or_eval(connection, durability, call, false).await;
         }
-        let answers = evalsha_or_eval(connection, durability, call, true).await?;
-        let Value::ServerError(error) = &answers.first else {
-            return Ok(answers);
+        let replies = evalsha_or_eval(connection, durability, call, true).await?;
+        let Value::ServerError(error) = &replies.first else {
+            return Ok(replies);
         };
         // Servers before 7.0 do not have EVAL_RO, and a user may be allowed EVAL alone.
         let unknown = error
             .details()
             .is_some_and(|details| details.starts_with(UNKNOWN_COMMAND));
         if !unknown && error.kind() != Some(ServerErrorKind::NoPerm) {
-            return Ok(answers);
+            return Ok(replies);
         }
-        let answers = evalsha_or_eval(connection, durability, call, false).await?;
-        if !matches!(&answers.first, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm))
+        let replies = evalsha_or_eval(connection, durability, call, false).await?;
+        if !matches!(&replies.first, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm))
         {
             server.set_no_read_only_scripts();
         }
-        Ok(answers)
+        Ok(replies)
     }
 
     /// Returns whether each item of the reply is a result of its own, in which a text is an error.
@@ -89,14 +89,14 @@ async fn evalsha_or_eval(
     read_only: bool,
 ) -> RedisResult<RawReplies> {
     let script = call.evalsha(read_only);
-    let answers = send_with_durability(connection, durability, script, call.asking).await?;
-    if let Value::ServerError(error) = &answers.first
+    let replies = send_with_durability(connection, durability, script, call.asking).await?;
+    if let Value::ServerError(error) = &replies.first
         && error.kind() == Some(ServerErrorKind::NoScript)
     {
         let script = call.eval(read_only);
         return send_with_durability(connection, durability, script, call.asking).await;
     }
-    Ok(answers)
+    Ok(replies)
 }
 
 /// The replies of a server to one call.
@@ -123,8 +123,8 @@ async fn send_with_durability(
     asking: bool,
 ) -> RedisResult<RawReplies> {
     if durability.is_none() && !asking {
-        let answer = connection.send_packed_command(&script).await;
-        return answer.map(RawReplies::single);
+        let reply = connection.send_packed_command(&script).await;
+        return reply.map(RawReplies::single);
     }
     let mut pipeline = Pipeline::with_capacity(4);
     if asking {
@@ -139,10 +139,10 @@ async fn send_with_durability(
         pipeline.cmd("INFO").arg("replication");
     }
     let count = pipeline.len();
-    let answers = connection.send_packed_commands(&pipeline, 0, count).await?;
-    let mut answers = answers.into_iter().skip(usize::from(asking));
+    let replies = connection.send_packed_commands(&pipeline, 0, count).await?;
+    let mut replies = replies.into_iter().skip(usize::from(asking));
     Ok(RawReplies {
-        first: answers.next().unwrap_or(Value::Nil),
-        trailing: answers.collect(),
+        first: replies.next().unwrap_or(Value::Nil),
+        trailing: replies.collect(),
     })
 }

@@ -16,7 +16,7 @@ pub(super) struct PendingReply<'a> {
     generation: Generation,
     stall_detector: Arc<Mutex<StallDetector>>,
     begun: Instant,
-    answered: bool,
+    has_replied: bool,
 }
 
 impl<'a> PendingReply<'a> {
@@ -29,12 +29,12 @@ impl<'a> PendingReply<'a> {
             generation: live.generation,
             stall_detector,
             begun,
-            answered: false,
+            has_replied: false,
         }
     }
 
     pub(super) fn complete(mut self) {
-        self.answered = true;
+        self.has_replied = true;
         lock(&self.stall_detector).on_reply(Instant::now());
     }
 }
@@ -42,7 +42,7 @@ impl<'a> PendingReply<'a> {
 impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
         let connection = self.connection;
-        if self.answered || connection.is_forked() {
+        if self.has_replied || connection.is_forked() {
             return;
         }
         let waited = self.begun.elapsed();

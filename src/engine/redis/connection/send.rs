@@ -28,7 +28,7 @@ impl Connection {
         }
         let ran = self.execute(&Payload::Commands(commands)).await?;
         match ran.executed()?.value {
-            Value::Array(answers) => Ok(answers),
+            Value::Array(replies) => Ok(replies),
             other => Ok(vec![other]),
         }
     }

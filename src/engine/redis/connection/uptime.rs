@@ -34,7 +34,7 @@ impl Connection {
         self.not_forked(StoreErrorKind::Unreachable)?;
         let mut live = self.live().await?;
         if anew || live.started.reported.get().is_none() {
-            self.ask_uptime(&mut live).await?;
+            self.query_uptime(&mut live).await?;
         }
         let started = &live.started;
         let since = started.reported.get().unwrap_or(&started.connected);
@@ -44,7 +44,7 @@ impl Connection {
         })
     }
 
-    async fn ask_uptime(&self, live: &mut LiveConnection) -> Result<(), StoreError> {
+    async fn query_uptime(&self, live: &mut LiveConnection) -> Result<(), StoreError> {
         let mut info = redis::cmd("INFO");
         info.arg("server");
         let pending = PendingReply::begin(self, live);
@@ -55,10 +55,10 @@ impl Connection {
             () = master_epoch.changed() => return Err(connector::master_changed()),
         };
         pending.complete();
-        let answered = Instant::now();
+        let replied_at = Instant::now();
         let connected = live.started.connected;
         let text: String = match self.check_reply(live, result) {
-            Ok(answer) => redis::from_redis_value(answer).unwrap_or_default(),
+            Ok(reply) => redis::from_redis_value(reply).unwrap_or_default(),
             // Managed services often forbid INFO: then the uptime is only as long as this connection has existed.
             Err(failure) if failure.kind == StoreErrorKind::Denied => {
                 let why = failure.detail;
@@ -76,7 +76,7 @@ impl Connection {
         // A server that was a replica yesterday may have been up for a year, and may never have received the last
         // grants.
         let uptime = incarnation::parse_uptime(&text).filter(|_| !self.connector.can_fail_over());
-        let started = uptime.and_then(|uptime| answered.checked_sub(uptime));
+        let started = uptime.and_then(|uptime| replied_at.checked_sub(uptime));
         let started = started.map_or(connected, |started| started.min(connected));
         // Another call may have stored the same value already.
         let _ = live.started.reported.set(started);

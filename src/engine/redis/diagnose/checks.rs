@@ -178,7 +178,7 @@ pub(super) fn locking(tried: Result<Reply, StoreError>) -> Diagnostic {
     }
 }
 
-pub(super) fn listening(tried: Result<(), StoreError>) -> Diagnostic {
+pub(super) fn subscribing(tried: Result<(), StoreError>) -> Diagnostic {
     let what = "messages";
     match tried {
         Ok(()) => Diagnostic::ok(what, "waiters are notified of releases at once"),

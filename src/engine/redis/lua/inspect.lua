@@ -5,7 +5,7 @@
 -- ARGV  1 prefix of the readers' timeout keys   2 the cursor: 0 for the first page   3 a letter for each key: l the lock, t the
 --       last token, q the queue, w the waiting writers, o the permits in use, c their clients, n the waiters for several permits
 --       4 the other name with the same side keys, or ''
--- Returns  {'free'}  also for permits without a number whose clients distlock has not noted, or the user may not read
+-- Returns  {'free'}  also for permits without a number whose clients distlock has not recorded, or the user may not read
 --          {'number'}  an integer without permits in use
 --          {'hash', remaining ms (-1 no expiry), the token or '', the first hundred waiters, owner, count, ...}
 --          {'shared', next cursor, remaining ms, the mode, the first hundred waiting writers, field, count, its own ms, ...}
@@ -29,8 +29,8 @@ local function clock()
 end
 
 -- Returns whether a side key exists and has this type. A key of another type belongs to another program.
-local function is_there(beside, of_type)
-  return beside and redis.call('TYPE', beside)['ok'] == of_type
+local function is_there(side_key, of_type)
+  return side_key and redis.call('TYPE', side_key)['ok'] == of_type
 end
 
 -- Returns the first hundred owners that read(from, to) returns. Other data may be of any length, so that a few entries are read
@@ -64,11 +64,11 @@ local function of_owners(ttl)
   -- One byte more than the longest token: a string of any size costs the same.
   local token = is_there(key.t, 'string') and redis.call('GETRANGE', key.t, 0, 17) or ''
   token = #token <= 17 and token or ''
-  local answer = {'hash', ttl, token, waiters(key.q)}
+  local reply = {'hash', ttl, token, waiters(key.q)}
   for _, word in ipairs(redis.call('HGETALL', lock)) do
-    answer[#answer + 1] = word
+    reply[#reply + 1] = word
   end
-  return answer
+  return reply
 end
 
 -- Returns how long a reader still holds the lock. A reader has a key for each of its holds, of which the newest are read.
@@ -107,7 +107,7 @@ local function of_readers(ttl, mode)
       return redis.call('ZRANGEBYSCORE', key.w, '(' .. now, '+inf', 'LIMIT', from, to - from + 1)
     end)
   end
-  local answer, fields = {'shared', page[1], ttl, mode, writers}, page[2]
+  local reply, fields = {'shared', page[1], ttl, mode, writers}, page[2]
   -- There are two elements for each reader. At most 640 timeout keys are read, and at least one for each reader.
   local most = math.max(1, math.floor(1280 / #fields))
   for i = 1, #fields, 2 do
@@ -122,12 +122,12 @@ local function of_readers(ttl, mode)
       own = math.min(own, ttl)
     end
     if own and (writes or own > 0) then
-      answer[#answer + 1] = field
-      answer[#answer + 1] = count
-      answer[#answer + 1] = own
+      reply[#reply + 1] = field
+      reply[#reply + 1] = count
+      reply[#reply + 1] = own
     end
   end
-  return answer
+  return reply
 end
 
 -- Returns the uuids of the clients that have these permits: an id starts with four bytes of its client's id.
@@ -151,7 +151,7 @@ local function of_permits(available)
   if not are_permits(out) then
     return foreign()
   end
-  if not available and not (key.c and are_noted(out, key.c)) then
+  if not available and not (key.c and are_recorded(out, key.c)) then
     return {'free'}
   end
   local size, late = redis.call('ZCARD', out), redis.call('ZCOUNT', out, '-inf', now)
@@ -210,5 +210,5 @@ elseif kind ~= 'none' then
   return foreign()
 end
 -- A semaphore whose number was deleted may still have permits in use. Permits of the other name are not its own.
-local twin = ARGV[4] ~= '' and redis.pcall('EXISTS', ARGV[4]) == 1
-return not twin and is_there(key.o, 'zset') and of_permits(nil) or {'free'}
+local alias = ARGV[4] ~= '' and redis.pcall('EXISTS', ARGV[4]) == 1
+return not alias and is_there(key.o, 'zset') and of_permits(nil) or {'free'}

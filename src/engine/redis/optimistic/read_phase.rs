@@ -114,16 +114,16 @@ impl<'a> ReadPhase<'a> {
     /// Returns the reply, and the plan of what is to be written first, if anything.
     pub(super) fn decide(
         self,
-        answers: Vec<Value>,
+        replies: Vec<Value>,
     ) -> Result<(OptimisticResult, Option<WritePlan>), StoreError> {
-        let mut answers = answers.into_iter();
-        let mut next = || answers.next().unwrap_or(Value::Nil);
+        let mut replies = replies.into_iter();
+        let mut next = || replies.next().unwrap_or(Value::Nil);
         let (_unwatched, watched) = (next(), next());
         value::<String>(watched)?;
         let pttl: i64 = value(next())?;
         let mut seen = self.seen(pttl, &mut next)?;
         let (seconds, micros): (u64, u64) = value(next())?;
-        let (_, listeners): (String, u32) = value(next())?;
+        let (_, subscribers): (String, u32) = value(next())?;
         if self.token.is_some() {
             let token: Vec<u8> = value(next())?;
             let is_missing = value::<i64>(next())? == -2;
@@ -167,7 +167,7 @@ impl<'a> ReadPhase<'a> {
         let mut state = State::new(before.clone(), tombstones);
         let ctx = ApplyContext {
             now: now(),
-            listeners,
+            subscribers,
             next_token: clock_token.max(seen.token.map_or(clock_token, FencingToken::next)),
         };
         let outcome = state.apply(self.request, &ctx, &mut MemoryQueue::default());
@@ -215,10 +215,10 @@ impl<'a> ReadPhase<'a> {
             counts: true,
         };
         let shape = self.request.subject.kind.state_kind();
-        let asks = acting_owner(&self.request.action).filter(|_| shape != StateKind::Simple);
-        let answer = next();
-        let own = asks.map(|owner| (owner, next()));
-        match (shape, answer) {
+        let requester = acting_owner(&self.request.action).filter(|_| shape != StateKind::Simple);
+        let reply = next();
+        let own = requester.map(|owner| (owner, next()));
+        match (shape, reply) {
             (_, error @ Value::ServerError(_)) => {
                 let Err(failure) = value::<()>(error) else {
                     return Ok(seen);
@@ -228,11 +228,11 @@ impl<'a> ReadPhase<'a> {
                 }
                 seen.other = true;
             }
-            (StateKind::Mutex, answer) => {
+            (StateKind::Mutex, reply) => {
                 let fields: Vec<(Vec<u8>, Option<Vec<u8>>)> = match own {
-                    None => value(answer)?,
+                    None => value(reply)?,
                     Some(_) => {
-                        let names: Vec<Vec<u8>> = value(answer)?;
+                        let names: Vec<Vec<u8>> = value(reply)?;
                         names.into_iter().map(|name| (name, None)).collect()
                     }
                 };
@@ -268,8 +268,8 @@ impl<'a> ReadPhase<'a> {
                 seen.other = true;
             }
             (StateKind::Simple, _) if pttl == -2 => {}
-            (StateKind::Simple, answer) => {
-                let owner: Vec<u8> = value(answer)?;
+            (StateKind::Simple, reply) => {
+                let owner: Vec<u8> = value(reply)?;
                 let long = owner.len() > LONGEST_HOLDER;
                 let owner = String::from_utf8_lossy(&owner).into_owned();
                 // A request that only acquires waits for any holder. A string of an unknown format is neither reported
@@ -296,11 +296,11 @@ impl<'a> ReadPhase<'a> {
             return other
                 .and_then(|other| PrimitiveState::new(other, UNKNOWN_OWNER, 1, until, None));
         }
-        let asks = acting_owner(&self.request.action).map(|owner| owner.to_string());
+        let requester = acting_owner(&self.request.action).map(|owner| owner.to_string());
         let mine = seen
             .owners
             .iter()
-            .find(|(owner, _)| Some(owner) == asks.as_ref());
+            .find(|(owner, _)| Some(owner) == requester.as_ref());
         let (owner, count) = mine.or(seen.owners.first())?;
         // An owner that is not ours only has to differ from ours.
         let owner = owner.parse().unwrap_or(UNKNOWN_OWNER);
@@ -381,9 +381,9 @@ fn inspected(seen: ObservedState) -> OptimisticResult {
 }
 
 /// Reads a reply; an error is the server's.
-fn value<T: redis::FromRedisValue>(answer: Value) -> Result<T, StoreError> {
-    let answer = answer.extract_error();
-    let answer = answer.map_err(|error| failure::from_call_error(&error))?;
-    redis::from_redis_value(answer)
+fn value<T: redis::FromRedisValue>(reply: Value) -> Result<T, StoreError> {
+    let reply = reply.extract_error();
+    let reply = reply.map_err(|error| failure::from_call_error(&error))?;
+    redis::from_redis_value(reply)
         .map_err(|error| StoreError::new(StoreErrorKind::Unexpected, error.to_string()))
 }

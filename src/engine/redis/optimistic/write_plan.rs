@@ -132,13 +132,13 @@ impl WritePlan {
     pub(super) fn interpret(
         &self,
         outcome: OptimisticResult,
-        answers: Vec<Value>,
+        replies: Vec<Value>,
     ) -> Result<Option<Reply>, StoreError> {
         let mut refused = None;
         let mut end = Value::Nil;
-        for answer in answers {
-            match answer.extract_error() {
-                Ok(answer) => end = answer,
+        for reply in replies {
+            match reply.extract_error() {
+                Ok(reply) => end = reply,
                 // The first error says why; the error of EXEC only says that nothing was done.
                 Err(error) => {
                     refused.get_or_insert_with(|| failure::from_call_error(&error));
@@ -158,7 +158,7 @@ impl WritePlan {
                 let published =
                     published.and_then(|published| redis::from_redis_value(published).ok());
                 Ok(Some(match (reply, published) {
-                    (Reply::Released { .. }, Some(listeners)) => Reply::Released { listeners },
+                    (Reply::Released { .. }, Some(subscribers)) => Reply::Released { subscribers },
                     (reply, _) => reply,
                 }))
             }

@@ -32,7 +32,7 @@ pub(super) type Ready = oneshot::Sender<Result<(), StoreError>>;
 
 #[derive(Debug)]
 struct SubscriberEntry {
-    ear: Weak<Subscriber>,
+    subscriber: Weak<Subscriber>,
     /// `Some` until the server has confirmed for the first time.
     ready: Option<Ready>,
 }
@@ -42,21 +42,22 @@ impl ChannelSubscription {
         self.entries.is_empty()
     }
 
-    pub(super) fn add(&mut self, ear: Weak<Subscriber>, ready: Ready) {
+    pub(super) fn add(&mut self, subscriber: Weak<Subscriber>, ready: Ready) {
         let mut entry = SubscriberEntry {
-            ear,
+            subscriber,
             ready: Some(ready),
         };
         if self.phase == Phase::Subscribed {
-            entry.answer(Ok(()));
+            entry.complete(Ok(()));
         }
         self.entries.push(entry);
     }
 
-    pub(super) fn remove(&mut self, ear: &Weak<Subscriber>) {
+    pub(super) fn remove(&mut self, subscriber: &Weak<Subscriber>) {
         // Compared by identity, not by whether it is alive: the subscriber that sends this is about to be dropped.
-        self.entries
-            .retain(|entry| !entry.ear.ptr_eq(ear) && !planted!(LeavingSilencesOthers));
+        self.entries.retain(|entry| {
+            !entry.subscriber.ptr_eq(subscriber) && !planted!(LeavingSilencesOthers)
+        });
     }
 
     /// Handles the server's confirmation. From now on no message is missed; earlier subscribers may have missed one,
@@ -64,14 +65,14 @@ impl ChannelSubscription {
     pub(super) fn confirmed(&mut self) {
         self.phase = Phase::Subscribed;
         for entry in &mut self.entries {
-            if !entry.answer(Ok(()))
-                && let Some(ear) = entry.ear.upgrade()
+            if !entry.complete(Ok(()))
+                && let Some(subscriber) = entry.subscriber.upgrade()
             {
-                ear.set_disconnected(false);
+                subscriber.set_disconnected(false);
                 if planted!(NoWakeAfterReconnect) {
                     continue;
                 }
-                ear.notify();
+                subscriber.notify();
             }
         }
     }
@@ -81,11 +82,11 @@ impl ChannelSubscription {
     pub(super) fn disconnected(&mut self, why: &StoreError) {
         self.phase = Phase::Unsubscribed;
         self.entries.retain_mut(|entry| {
-            if entry.answer(Err(why)) {
+            if entry.complete(Err(why)) {
                 return false;
             }
-            if let Some(ear) = entry.ear.upgrade() {
-                ear.set_disconnected(true);
+            if let Some(subscriber) = entry.subscriber.upgrade() {
+                subscriber.set_disconnected(true);
             }
             true
         });
@@ -95,25 +96,29 @@ impl ChannelSubscription {
     /// themselves, and get the error when they subscribe again.
     pub(super) fn refused(&mut self, why: &StoreError) {
         for mut entry in std::mem::take(&mut self.entries) {
-            if !entry.answer(Err(why))
-                && let Some(ear) = entry.ear.upgrade()
+            if !entry.complete(Err(why))
+                && let Some(subscriber) = entry.subscriber.upgrade()
             {
-                ear.close();
+                subscriber.close();
             }
         }
     }
 
     /// Passes a message on to all subscribers.
     pub(super) fn notify(&self) {
-        for ear in self.entries.iter().filter_map(|entry| entry.ear.upgrade()) {
-            ear.notify();
+        for subscriber in self
+            .entries
+            .iter()
+            .filter_map(|entry| entry.subscriber.upgrade())
+        {
+            subscriber.notify();
         }
     }
 }
 
 impl SubscriberEntry {
     /// Completes a new subscriber, and returns whether this is one.
-    fn answer(&mut self, result: Result<(), &StoreError>) -> bool {
+    fn complete(&mut self, result: Result<(), &StoreError>) -> bool {
         let Some(ready) = self.ready.take() else {
             return false;
         };

@@ -126,7 +126,7 @@ impl PubSubTask {
             match next {
                 PubSubCommand::Subscribe {
                     channel,
-                    ear,
+                    subscriber,
                     ready,
                 } => {
                     if let Link::Down(why) = &self.link {
@@ -134,24 +134,27 @@ impl PubSubTask {
                         let _ = ready.send(Err(why.clone()));
                     } else {
                         let known = self.channels.entry(channel.clone()).or_default();
-                        known.add(ear, ready);
+                        known.add(subscriber, ready);
                         joined.push(channel);
                     }
                 }
-                PubSubCommand::Unsubscribe { channel, ear } => {
+                PubSubCommand::Unsubscribe {
+                    channel,
+                    subscriber,
+                } => {
                     if let Some(known) = self.channels.get_mut(&channel) {
-                        known.remove(&ear);
+                        known.remove(&subscriber);
                         left.push(channel);
                     }
                 }
                 PubSubCommand::Retain(ChannelFilter(here)) => {
-                    let gone: Vec<String> = self
+                    let rejected: Vec<String> = self
                         .channels
                         .keys()
                         .filter(|name| !here(name))
                         .cloned()
                         .collect();
-                    self.close_channels(gone);
+                    self.close_channels(rejected);
                 }
             }
             command = self.inbox.try_recv().ok();
@@ -310,9 +313,9 @@ impl PubSubTask {
         for names in pubsub_mode.group(names) {
             let mut connection = connection.clone();
             self.in_flight.spawn(in_process(async move {
-                let answered =
-                    answered(limit, pubsub_mode.subscribe(&mut connection, &names)).await;
-                PubSubEvent::Subscribed(names, answered)
+                let outcome =
+                    reply_within(limit, pubsub_mode.subscribe(&mut connection, &names)).await;
+                PubSubEvent::Subscribed(names, outcome)
             }));
         }
     }
@@ -341,9 +344,9 @@ impl PubSubTask {
         for names in pubsub_mode.group(names) {
             let mut connection = connection.clone();
             self.in_flight.spawn(in_process(async move {
-                let answered =
-                    answered(limit, pubsub_mode.unsubscribe(&mut connection, &names)).await;
-                PubSubEvent::Left(names, answered)
+                let outcome =
+                    reply_within(limit, pubsub_mode.unsubscribe(&mut connection, &names)).await;
+                PubSubEvent::Left(names, outcome)
             }));
         }
     }
@@ -417,12 +420,12 @@ fn is_of_these_channels(why: &StoreError) -> bool {
     why.kind == StoreErrorKind::Denied || failure::is_slot_error(why)
 }
 
-async fn answered(
+async fn reply_within(
     limit: Duration,
-    answer: impl Future<Output = RedisResult<()>> + Send,
+    reply: impl Future<Output = RedisResult<()>> + Send,
 ) -> Result<(), StoreError> {
-    match tokio::time::timeout(limit, answer).await {
-        Ok(answer) => answer.map_err(|error| failure::from_call_error(&error)),
+    match tokio::time::timeout(limit, reply).await {
+        Ok(reply) => reply.map_err(|error| failure::from_call_error(&error)),
         Err(_) => {
             let why = "the server did not confirm the subscription in time";
             Err(StoreError::new(StoreErrorKind::TimedOut, why))

@@ -29,7 +29,7 @@ macro_rules! script {
         LazyLock::new(|| {
             let text = concat!(
                 include_str!("../lua/format/number.lua"),
-                include_str!("../lua/number/deeds.lua"),
+                include_str!("../lua/number/dedup.lua"),
                 $(include_str!(concat!("../lua/", $file, ".lua"))),+
             );
             Script::new(Cow::Borrowed(text))
@@ -39,18 +39,18 @@ macro_rules! script {
 
 pub(super) static LATCH: CounterScripts = CounterScripts {
     alter: script!("latch/alter"),
-    read: script!("number/look"),
+    read: script!("number/read"),
     // No client holds any part of a latch.
-    release: script!("number/look"),
-    take: script!("number/look"),
+    release: script!("number/read"),
+    take: script!("number/read"),
     undo: script!("number/undo"),
 };
 
 pub(super) static COUNTING: CounterScripts = CounterScripts {
-    alter: script!("format/twin", "counting/alter"),
-    read: script!("number/look"),
-    release: script!("semaphore/line", "counting/release"),
-    take: script!("format/twin", "semaphore/line", "counting/take"),
+    alter: script!("format/alias", "counting/alter"),
+    read: script!("number/read"),
+    release: script!("semaphore/queue", "counting/release"),
+    take: script!("format/alias", "semaphore/queue", "counting/take"),
     undo: script!("number/undo"),
 };
 
@@ -145,12 +145,12 @@ impl KindScripts for CounterScripts {
                 let (before, after) = numbers.map_err(|error| unexpected(&error))?;
                 Ok(Reply::Altered { before, after })
             }
-            (Action::SemaphoreOp(_), there) => {
-                let there: Option<i64> =
-                    redis::from_redis_value(there).map_err(|error| unexpected(&error))?;
+            (Action::SemaphoreOp(_), value) => {
+                let available: Option<i64> =
+                    redis::from_redis_value(value).map_err(|error| unexpected(&error))?;
                 Ok(Reply::Counted {
                     done: false,
-                    permits: there.map(|available| Permits { available, out: 0 }),
+                    permits: available.map(|available| Permits { available, out: 0 }),
                 })
             }
             (Action::ForceRelease, _) => Ok(Reply::Forced(false)),

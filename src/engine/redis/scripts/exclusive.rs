@@ -48,7 +48,7 @@ pub(super) static MUTEX: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/owner" then "format/lock" then "mutex/acquire"),
     force_release: script!("format/owner" then "format/lock" then "mutex/force_release"),
     kind: Kind::Mutex,
-    transfer: script!("mutex/pass"),
+    transfer: script!("mutex/transfer"),
     release: script!("mutex/release"),
     renew: script!("mutex/renew"),
     undo: script!("mutex/undo"),
@@ -60,7 +60,7 @@ pub(super) static SIMPLE: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/simple" then "simple/acquire"),
     force_release: script!("format/owner" then "simple/force_release"),
     kind: Kind::Simple,
-    transfer: script!("simple/pass"),
+    transfer: script!("simple/transfer"),
     release: script!("simple/release"),
     renew: script!("simple/renew"),
     undo: script!("simple/undo"),
@@ -72,7 +72,7 @@ pub(super) static SIMPLE: ExclusiveScripts = ExclusiveScripts {
 pub(super) static FENCED: ExclusiveScripts = ExclusiveScripts {
     acquire: script!("format/owner" then "format/lock" then "fenced/token" then "fenced/acquire"),
     kind: Kind::Fenced,
-    transfer: script!("fenced/token" then "fenced/pass"),
+    transfer: script!("fenced/token" then "fenced/transfer"),
     force_release: script!("format/owner" then "format/lock" then "mutex/force_release"),
     release: script!("mutex/release"),
     renew: script!("mutex/renew"),
@@ -83,14 +83,14 @@ pub(super) static FENCED: ExclusiveScripts = ExclusiveScripts {
 };
 /// A fair lock is renewed like a plain lock.
 pub(super) static FAIR: ExclusiveScripts = ExclusiveScripts {
-    acquire: script!("format/twin" then "format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/acquire"),
+    acquire: script!("format/alias" then "format/owner" then "format/lock" then "format/queue" then "fair/queue" then "fair/acquire"),
     kind: Kind::Fair,
     // A fair lock is never transferred: the first waiter in the queue acquires it.
-    transfer: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
-    force_release: script!("format/owner" then "format/lock" then "format/queue" then "fair/line" then "fair/force_release"),
-    release: script!("format/owner" then "format/queue" then "fair/line" then "fair/release"),
+    transfer: script!("format/owner" then "format/queue" then "fair/queue" then "fair/release"),
+    force_release: script!("format/owner" then "format/lock" then "format/queue" then "fair/queue" then "fair/force_release"),
+    release: script!("format/owner" then "format/queue" then "fair/queue" then "fair/release"),
     renew: script!("mutex/renew"),
-    undo: script!("format/owner" then "format/queue" then "fair/line" then "fair/undo"),
+    undo: script!("format/owner" then "format/queue" then "fair/queue" then "fair/undo"),
     counts: true,
     fenced: false,
     queued: true,
@@ -222,13 +222,13 @@ impl KindScripts for ExclusiveScripts {
                 from,
                 to,
                 lease,
-                own_listeners,
+                own_subscribers,
                 seen,
             } => {
                 args.owner(from);
                 args.owner(to);
                 args.millis(*lease);
-                args.number(*own_listeners);
+                args.number(*own_subscribers);
                 args.text(&channel);
                 self.token(*seen, args);
             }
@@ -286,10 +286,10 @@ impl KindScripts for ExclusiveScripts {
             (Action::CounterOp { .. }, _) => Ok(Reply::NOT_A_COUNTER),
             (Action::SemaphoreOp(_), _) => Ok(Reply::NOT_A_SEMAPHORE),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
-            (Action::Inspect, answer) => inspect::Inspection::read(answer)?.reply_as(self.kind),
+            (Action::Inspect, value) => inspect::Inspection::read(value)?.reply_as(self.kind),
             (Action::Transfer { .. }, Value::Int(-3)) => Ok(Reply::Granted { token: None }),
-            (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
-                renewal(answers.remove(0))
+            (Action::Renew { .. }, Value::Array(mut replies)) if replies.len() == 1 => {
+                renewal(replies.remove(0))
             }
             (
                 Action::Release { .. } | Action::Transfer { .. } | Action::Undo { .. },
@@ -320,8 +320,8 @@ pub(super) const fn sub_script(action: &Action) -> Option<usize> {
 }
 
 /// Reads the result of a grant, which is its token alone.
-fn granted(answer: Vec<Value>) -> Result<Reply, StoreError> {
-    let token = match answer.into_iter().next() {
+fn granted(values: Vec<Value>) -> Result<Reply, StoreError> {
+    let token = match values.into_iter().next() {
         Some(token) => number(token)?,
         None => None,
     };

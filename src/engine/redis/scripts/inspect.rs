@@ -136,20 +136,20 @@ struct OutstandingPermits {
 
 impl Inspection {
     /// Reads the result of one call.
-    pub(crate) fn read(answer: Value) -> Result<Self, StoreError> {
-        let Value::Array(answer) = answer else {
-            return Err(unexpected(&answer));
+    pub(crate) fn read(reply: Value) -> Result<Self, StoreError> {
+        let Value::Array(reply) = reply else {
+            return Err(unexpected(&reply));
         };
-        let mut answer = answer.into_iter();
-        let word = text(answer.next().unwrap_or(Value::Nil))?;
-        let rest = ReplyReader(answer);
+        let mut reply = reply.into_iter();
+        let word = text(reply.next().unwrap_or(Value::Nil))?;
+        let fields = ReplyReader(reply);
         match &*word {
             "free" => Ok(Self::default()),
             "number" => Ok(Self::of(FoundState::Number)),
-            "hash" => rest.hash(),
-            "shared" => rest.shared(),
-            "value" => rest.value(),
-            "permits" => rest.permits(),
+            "hash" => fields.hash(),
+            "shared" => fields.shared(),
+            "value" => fields.value(),
+            "permits" => fields.permits(),
             other => Err(unexpected(&other)),
         }
     }

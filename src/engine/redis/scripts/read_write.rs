@@ -29,7 +29,7 @@ macro_rules! script {
     ($file:literal) => {
         LazyLock::new(|| {
             let text = concat!(
-                include_str!("../lua/format/twin.lua"),
+                include_str!("../lua/format/alias.lua"),
                 include_str!("../lua/format/owner.lua"),
                 include_str!("../lua/format/read_write.lua"),
                 include_str!("../lua/rw/holds.lua"),
@@ -167,9 +167,9 @@ impl KindScripts for ReadWriteScripts {
             (Action::CounterOp { .. }, _) => Ok(Reply::NOT_A_COUNTER),
             (Action::SemaphoreOp(_), _) => Ok(Reply::NOT_A_SEMAPHORE),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
-            (Action::Inspect, answer) => inspect::Inspection::read(answer)?.reply_as(Kind::Write),
-            (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
-                renewal(answers.remove(0))
+            (Action::Inspect, value) => inspect::Inspection::read(value)?.reply_as(Kind::Write),
+            (Action::Renew { .. }, Value::Array(mut replies)) if replies.len() == 1 => {
+                renewal(replies.remove(0))
             }
             (
                 Action::Release { .. } | Action::Transfer { .. } | Action::Undo { .. },

@@ -15,15 +15,15 @@ pub(super) fn release_reply(code: i64) -> Reply {
         -3 => Reply::Kept,
         -2 => Reply::Taken,
         -1 => Reply::Gone,
-        listeners => Reply::Released {
-            listeners: u32::try_from(listeners).unwrap_or(0),
+        subscribers => Reply::Released {
+            subscribers: u32::try_from(subscribers).unwrap_or(0),
         },
     }
 }
 
 /// Returns the reply for one item of a renewal's result.
-pub(super) fn renewal(answer: Value) -> Result<Reply, StoreError> {
-    match answer {
+pub(super) fn renewal(reply: Value) -> Result<Reply, StoreError> {
+    match reply {
         Value::Int(1) => Ok(Reply::Renewed),
         Value::Int(-1) => Ok(Reply::Gone),
         Value::Int(-2) => Ok(Reply::Taken),
@@ -32,9 +32,9 @@ pub(super) fn renewal(answer: Value) -> Result<Reply, StoreError> {
     }
 }
 
-/// Returns the error of a script that would have shared side keys with another name, as lua/format/twin.lua reports it.
-pub(super) fn alias_conflict(answer: &Value) -> Option<StoreError> {
-    let Value::Array(parts) = answer else {
+/// Returns the error of a script that would have shared side keys with another name, as lua/format/alias.lua reports it.
+pub(super) fn alias_conflict(reply: &Value) -> Option<StoreError> {
+    let Value::Array(parts) = reply else {
         return None;
     };
     let [Value::BulkString(word), Value::BulkString(alias)] = &parts[..] else {

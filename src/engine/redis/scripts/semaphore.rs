@@ -31,11 +31,11 @@ macro_rules! script {
     ($file:literal) => {
         LazyLock::new(|| {
             let text = concat!(
-                include_str!("../lua/format/twin.lua"),
+                include_str!("../lua/format/alias.lua"),
                 include_str!("../lua/format/number.lua"),
                 include_str!("../lua/format/permits.lua"),
-                include_str!("../lua/semaphore/line.lua"),
-                include_str!("../lua/semaphore/tally.lua"),
+                include_str!("../lua/semaphore/queue.lua"),
+                include_str!("../lua/semaphore/permits.lua"),
                 include_str!(concat!("../lua/semaphore/", $file, ".lua"))
             );
             Script::new(Cow::Borrowed(text))
@@ -47,7 +47,7 @@ pub(super) static SEMAPHORE: SemaphoreScripts = SemaphoreScripts {
     acquire: script!("acquire"),
     count: script!("count"),
     force_release: script!("force_release"),
-    read: script!("look"),
+    read: script!("read"),
     release: script!("release"),
     renew: script!("renew"),
     undo: script!("undo"),
@@ -194,13 +194,11 @@ impl KindScripts for SemaphoreScripts {
                 }),
             },
             (Action::CounterOp { .. }, _) => Ok(Reply::NOT_A_COUNTER),
-            (Action::SemaphoreOp(_), Value::Array(answer)) => counted(answer),
+            (Action::SemaphoreOp(_), Value::Array(values)) => counted(values),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
-            (Action::Inspect, answer) => {
-                inspect::Inspection::read(answer)?.reply_as(Kind::Semaphore)
-            }
-            (Action::Renew { .. }, Value::Array(mut answers)) if answers.len() == 1 => {
-                renewal(answers.remove(0))
+            (Action::Inspect, value) => inspect::Inspection::read(value)?.reply_as(Kind::Semaphore),
+            (Action::Renew { .. }, Value::Array(mut replies)) if replies.len() == 1 => {
+                renewal(replies.remove(0))
             }
             (
                 Action::Release { .. } | Action::Transfer { .. } | Action::Undo { .. },
@@ -217,15 +215,15 @@ fn release(owner: &OwnerId, left: u32, args: &mut ArgWriter) {
     args.bytes(&owner_prefix(*owner));
 }
 
-fn counted(answer: Vec<Value>) -> Result<Reply, StoreError> {
-    let answer = Value::Array(answer);
-    let answer = redis::from_redis_value::<(u32, Option<i64>, u64)>(answer);
-    let (done, there, out) = answer.map_err(|e| unexpected(&e))?;
+fn counted(values: Vec<Value>) -> Result<Reply, StoreError> {
+    let value = Value::Array(values);
+    let value = redis::from_redis_value::<(u32, Option<i64>, u64)>(value);
+    let (done, available, out) = value.map_err(|e| unexpected(&e))?;
     Ok(Reply::Counted {
         done: done == 1,
         // Permits may be in use even if the number of available ones was deleted.
-        permits: (there.is_some() || out > 0).then(|| Permits {
-            available: there.unwrap_or_default(),
+        permits: (available.is_some() || out > 0).then(|| Permits {
+            available: available.unwrap_or_default(),
             out,
         }),
     })

@@ -63,7 +63,7 @@ impl SentinelClient {
         };
         let exchange = async {
             let name = &self.name;
-            let mut questions = redis::pipe();
+            let mut queries = redis::pipe();
             // The epoch is requested before the address: an old epoch with a new address is corrected soon, but with a new
             // epoch and an old address a demoted master would be trusted for ever.
             for commands in [
@@ -72,10 +72,10 @@ impl SentinelClient {
                 &["SENTINELS", name],
                 &["MYID"],
             ] {
-                questions.cmd("SENTINEL").arg(commands);
+                queries.cmd("SENTINEL").arg(commands);
             }
-            let answers = answers(&mut connection, &questions).await?;
-            Ok((parse_answers(addr, answers)?, connection))
+            let replies = send_all(&mut connection, &queries).await?;
+            Ok((parse_replies(addr, replies)?, connection))
         };
         in_time(self.limit, exchange).await
     }
@@ -84,12 +84,12 @@ impl SentinelClient {
     pub(super) async fn details(&self, addr: &NodeAddr) -> Result<SentinelDetails, StoreError> {
         let exchange = async {
             let mut connection = self.connect(addr).await?;
-            let mut questions = redis::pipe();
+            let mut queries = redis::pipe();
             for command in ["MASTER", "REPLICAS"] {
-                questions.cmd("SENTINEL").arg(&[command, &self.name]);
+                queries.cmd("SENTINEL").arg(&[command, &self.name]);
             }
-            let mut answers = answers(&mut connection, &questions).await?.into_iter();
-            let mut next = || answers.next().unwrap_or(Value::Nil);
+            let mut replies = send_all(&mut connection, &queries).await?.into_iter();
+            let mut next = || replies.next().unwrap_or(Value::Nil);
             let master: Fields = value(next())?;
             let replicas: Vec<Fields> = value(next())?;
             let number = |field| master.get(field).and_then(|text| text.parse().ok());
@@ -179,9 +179,9 @@ fn is_about(message: &str, name: &str) -> bool {
     subject.split(' ').next() == Some(name)
 }
 
-fn parse_answers(addr: &NodeAddr, answers: Vec<Value>) -> Result<SentinelReply, StoreError> {
-    let mut answers = answers.into_iter();
-    let mut next = || answers.next().unwrap_or(Value::Nil);
+fn parse_replies(addr: &NodeAddr, replies: Vec<Value>) -> Result<SentinelReply, StoreError> {
+    let mut replies = replies.into_iter();
+    let mut next = || replies.next().unwrap_or(Value::Nil);
     let (master, address, others, id) = (next(), next(), next(), next());
     let Some((host, port)) = value::<Option<(String, u16)>>(address)? else {
         return Ok(SentinelReply::NoSuchMaster);
@@ -211,20 +211,20 @@ fn parse_answers(addr: &NodeAddr, answers: Vec<Value>) -> Result<SentinelReply, 
     })
 }
 
-async fn answers(
+async fn send_all(
     connection: &mut MultiplexedConnection,
-    questions: &Pipeline,
+    queries: &Pipeline,
 ) -> Result<Vec<Value>, StoreError> {
-    let asked = connection.req_packed_commands(questions, 0, questions.len());
-    asked
+    let pending = connection.req_packed_commands(queries, 0, queries.len());
+    pending
         .await
         .map_err(|error| of_a_sentinel(failure::from_call_error(&error)))
 }
 
-fn value<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
-    let answer = answer.extract_error();
-    let answer = answer.map_err(|error| of_a_sentinel(failure::from_call_error(&error)))?;
-    redis::from_redis_value(answer).map_err(|_| {
+fn value<T: FromRedisValue>(reply: Value) -> Result<T, StoreError> {
+    let reply = reply.extract_error();
+    let reply = reply.map_err(|error| of_a_sentinel(failure::from_call_error(&error)))?;
+    redis::from_redis_value(reply).map_err(|_| {
         let why = "the server is not a sentinel";
         StoreError::new(StoreErrorKind::Unexpected, why)
     })

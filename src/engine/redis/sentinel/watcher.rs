@@ -50,13 +50,13 @@ pub(super) struct SentinelWatcher {
     pending: HashSet<NodeAddr>,
     /// When the replies so far have to suffice, even if some are missing: connecting may take far longer than a reply.
     decision_deadline: Option<Instant>,
-    in_flight: JoinSet<SentinelAnswer>,
+    in_flight: JoinSet<SentinelResult>,
     /// Start of the last query, and of the next one.
     last: Instant,
     next: Instant,
 }
 
-type SentinelAnswer = (
+type SentinelResult = (
     NodeAddr,
     Result<(SentinelReply, MultiplexedConnection), StoreError>,
 );
@@ -114,8 +114,8 @@ impl SentinelWatcher {
                 // query that may help.
                 biased;
                 Some(done) = self.in_flight.join_next() => {
-                    if let Ok((addr, answer)) = done {
-                        self.on_answer(addr, answer);
+                    if let Ok((addr, result)) = done {
+                        self.on_reply(addr, result);
                     }
                 }
                 () = decision_deadline, if self.decision_deadline.is_some() => {
@@ -176,19 +176,19 @@ impl SentinelWatcher {
             let (client, addr) = (self.client.clone(), addr.clone());
             let connection = self.connections.get(&addr).cloned();
             self.in_flight.spawn(async move {
-                let answer = client.query(&addr, connection).await;
-                (addr, answer)
+                let result = client.query(&addr, connection).await;
+                (addr, result)
             });
         }
     }
 
-    fn on_answer(
+    fn on_reply(
         &mut self,
         addr: NodeAddr,
-        answer: Result<(SentinelReply, MultiplexedConnection), StoreError>,
+        result: Result<(SentinelReply, MultiplexedConnection), StoreError>,
     ) {
         self.pending.remove(&addr);
-        let reply = match answer {
+        let reply = match result {
             Ok((reply, connection)) => {
                 self.connections.insert(addr.clone(), connection);
                 Ok(reply)
@@ -206,21 +206,21 @@ impl SentinelWatcher {
         let is_new = speaks(&reply) && !self.replies.get(&addr).is_some_and(speaks);
         self.replies.insert(addr, reply);
         self.learn_sentinels();
-        if !self.have_all_answered() {
+        if !self.have_all_replied() {
             self.wait_for_others(is_new);
         }
         self.decide(false);
     }
 
     /// Returns whether no configured sentinel is left that may report something else.
-    fn have_all_answered(&self) -> bool {
-        let has_answered = |addr: &NodeAddr| match self.replies.get(addr) {
+    fn have_all_replied(&self) -> bool {
+        let has_replied = |addr: &NodeAddr| match self.replies.get(addr) {
             Some(Ok(_)) => true,
             // The cause of the failure may be gone by now, so that the pending query counts.
             Some(Err(_)) => self.current_master.is_some() || !self.pending.contains(addr),
             None => false,
         };
-        self.configured.iter().all(has_answered)
+        self.configured.iter().all(has_replied)
     }
 
     /// Sets the deadline: the time that a reply may take. After the first report of a sentinel the deadline is extended, so
@@ -266,7 +266,7 @@ impl SentinelWatcher {
                 Ok(SentinelReply::NoSuchMaster) | Err(_) => None,
             })
             .collect();
-        let all = self.have_all_answered();
+        let all = self.have_all_replied();
         let (current, refused) = (self.current_master.as_ref(), self.refused.as_ref());
         match choose_master(&report, self.configured.len(), current, refused) {
             MasterChoice::Confirmed(master) => self.publish_master(master),

@@ -9,19 +9,19 @@ use rustls::sign::CertifiedKey;
 
 pub(super) struct ClientCertResolver {
     identity: Option<Arc<CertifiedKey>>,
-    was_asked: AtomicBool,
+    was_requested: AtomicBool,
 }
 
 impl ClientCertResolver {
     pub(super) const fn new(identity: Option<Arc<CertifiedKey>>) -> Self {
         Self {
             identity,
-            was_asked: AtomicBool::new(false),
+            was_requested: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn was_asked(&self) -> bool {
-        self.was_asked.load(Ordering::Relaxed)
+    pub(super) fn was_requested(&self) -> bool {
+        self.was_requested.load(Ordering::Relaxed)
     }
 
     pub(super) const fn has_certificate(&self) -> bool {
@@ -31,7 +31,7 @@ impl ClientCertResolver {
 
 impl ResolvesClientCert for ClientCertResolver {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.was_asked.store(true, Ordering::Relaxed);
+        self.was_requested.store(true, Ordering::Relaxed);
         self.identity.clone()
     }
 

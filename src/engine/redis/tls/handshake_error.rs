@@ -46,7 +46,7 @@ impl Peer<'_> {
     /// Describes a connection that ended without an alert, with a hint at what may be behind it.
     fn ended(&self, error: &io::Error) -> String {
         let hint = match (
-            self.client_cert.was_asked(),
+            self.client_cert.was_requested(),
             self.client_cert.has_certificate(),
         ) {
             (true, false) => "; it had requested a client certificate, and none is configured",
@@ -141,7 +141,7 @@ impl Peer<'_> {
             | AlertDescription::UnsupportedCertificate => true,
             // OpenSSL sends this before TLS 1.3 to a client that has no certificate.
             AlertDescription::HandshakeFailure => {
-                self.client_cert.was_asked() && !self.client_cert.has_certificate()
+                self.client_cert.was_requested() && !self.client_cert.has_certificate()
             }
             // The server has a problem of its own, which may pass.
             AlertDescription::CloseNotify

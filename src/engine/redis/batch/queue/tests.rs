@@ -46,9 +46,7 @@ fn admit_acquire(
     connection: Generation,
 ) -> (bool, oneshot::Receiver<BatchResult>) {
     match queue.admit(acquire(), Some(connection), soon()) {
-        Admission::Batched {
-            answer, flusher, ..
-        } => (flusher, answer),
+        Admission::Batched { reply, flusher, .. } => (flusher, reply),
         Admission::Single(_) => panic!("a call is under way"),
     }
 }
@@ -162,20 +160,20 @@ fn without_a_connection_calls_are_not_batched() {
 fn full_batch_is_sent_and_cancelled_calls_do_not_count() {
     let mut queue = busy();
     for _ in 0..3 * MAX_BATCH {
-        let Admission::Batched { answer, full, .. } = queue.admit(acquire(), Some(OLD), soon())
+        let Admission::Batched { reply, full, .. } = queue.admit(acquire(), Some(OLD), soon())
         else {
             panic!("a call is under way");
         };
         assert!(full.is_none(), "nobody is there any more");
-        drop(answer);
+        drop(reply);
     }
     let mut waiting = Vec::new();
     let full = loop {
-        let Admission::Batched { answer, full, .. } = queue.admit(acquire(), Some(OLD), soon())
+        let Admission::Batched { reply, full, .. } = queue.admit(acquire(), Some(OLD), soon())
         else {
             panic!("a call is under way");
         };
-        waiting.push(answer);
+        waiting.push(reply);
         if let Some(full) = full {
             break full;
         }

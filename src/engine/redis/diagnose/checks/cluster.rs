@@ -84,10 +84,11 @@ fn by_server(server_finding: &[(String, String)]) -> String {
             None => servers_by_finding.push((vec![server], found)),
         }
     }
-    let line = |(servers, found): &(Vec<&str>, &str)| format!("{}: {found}", servers.join(", "));
+    let describe =
+        |(servers, found): &(Vec<&str>, &str)| format!("{}: {found}", servers.join(", "));
     servers_by_finding
         .iter()
-        .map(line)
+        .map(describe)
         .collect::<Vec<_>>()
         .join("; ")
 }

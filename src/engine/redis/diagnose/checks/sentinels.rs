@@ -4,32 +4,32 @@ use crate::engine::redis::sentinel::SentinelDetails;
 use crate::engine::{Diagnostic, StoreError};
 
 /// Replies of the sentinels that the address names: for each its address and its view.
-pub(in crate::engine::redis) type SentinelAnswers =
+pub(in crate::engine::redis) type SentinelResults =
     [(String, Result<SentinelDetails, StoreError>)];
 
 /// With fewer sentinels, the loss of one leaves no majority.
 const MIN_MEMBERS: usize = 3;
 
-pub(in crate::engine::redis::diagnose) fn sentinels(seen: &SentinelAnswers) -> Diagnostic {
+pub(in crate::engine::redis::diagnose) fn sentinels(seen: &SentinelResults) -> Diagnostic {
     let what = "sentinels";
-    let answers = seen.iter().filter_map(|(_, seen)| seen.as_ref().ok());
-    let answered = answers.clone().count();
-    let known = answers.clone().map(|details| details.sentinels).max();
+    let replies = seen.iter().filter_map(|(_, seen)| seen.as_ref().ok());
+    let replied = replies.clone().count();
+    let known = replies.clone().map(|details| details.sentinels).max();
     let all = known.unwrap_or(0).max(seen.len());
-    let quorum = answers.map(|details| details.quorum).max().unwrap_or(0);
+    let quorum = replies.map(|details| details.quorum).max().unwrap_or(0);
     let silent = seen.iter().filter_map(|(addr, seen)| {
         let failure = seen.as_ref().err()?;
         Some(format!("{addr}: {}", failure.detail))
     });
     let silent: Vec<String> = silent.collect();
     let mut found = format!(
-        "{answered} of {} reply, of {all} in all, quorum {quorum}",
+        "{replied} of {} reply, of {all} in all, quorum {quorum}",
         seen.len()
     );
     if !silent.is_empty() {
         found += &format!(" ({})", silent.join("; "));
     }
-    if answered == 0 {
+    if replied == 0 {
         return Diagnostic::fail(
             what,
             found,
@@ -50,12 +50,12 @@ pub(in crate::engine::redis::diagnose) fn sentinels(seen: &SentinelAnswers) -> D
     Diagnostic::ok(what, found)
 }
 
-pub(in crate::engine::redis::diagnose) fn replicas(seen: &SentinelAnswers) -> Option<Diagnostic> {
+pub(in crate::engine::redis::diagnose) fn replicas(seen: &SentinelResults) -> Option<Diagnostic> {
     let what = "replicas";
-    let mut answers = seen.iter().filter_map(|(_, seen)| seen.as_ref().ok());
+    let mut replies = seen.iter().filter_map(|(_, seen)| seen.as_ref().ok());
     let SentinelDetails {
         in_reach, replicas, ..
-    } = *answers.next()?;
+    } = *replies.next()?;
     let found = format!("{in_reach} of {replicas} replicas follow the master");
     Some(match (in_reach, replicas) {
         (_, 0) => Diagnostic::warn(

@@ -146,7 +146,7 @@ fn what_locks_need_must_work_and_the_rest_may_not() {
         "READONLY You can't write against a read only replica",
     );
     assert_eq!(locking(Err(read_only)).severity, Severity::Fail);
-    for judge in [listening, labelling, listing] {
+    for judge in [subscribing, labelling, listing] {
         assert_eq!(judge(Ok(())).severity, Severity::Ok);
         assert_eq!(judge(Err(denied())).severity, Severity::Warn);
     }

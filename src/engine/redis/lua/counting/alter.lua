@@ -7,7 +7,7 @@
 -- Returns  {TWIN, key}  the other name's key exists
 --          -4  undone, or below an earlier acked_below
 --          {the number before, the number after}, nil for a missing number
-local known = recall(KEYS[2], ARGV[1])
+local known = recorded_outcome(KEYS[2], ARGV[1])
 if known then
   return known
 end
@@ -15,9 +15,9 @@ local before, wrong = stored_number(KEYS[1])
 if wrong then
   return wrong
 end
-local twin = not before and ARGV[5] ~= 'forget' and twin_of(ARGV[7])
-if twin then
-  return twin
+local alias = not before and ARGV[5] ~= 'forget' and alias_of(ARGV[7])
+if alias then
+  return alias
 end
 local after, many = before, tonumber(ARGV[6])
 if ARGV[5] == 'add' and math.abs((before or 0) + many) <= 9007199254740991 then
@@ -32,9 +32,9 @@ elseif ARGV[5] == 'once' then
 elseif ARGV[5] == 'set' then
   after = many
 end
-local answer = alter(KEYS[1], KEYS[2], before, after, ARGV[1], ARGV[2], ARGV[3])
+local reply = alter(KEYS[1], KEYS[2], before, after, ARGV[1], ARGV[2], ARGV[3])
 -- Redisson's message is the number of available permits; its waiters cannot handle a negative one.
 if after and after > 0 and after > (before or 0) then
   redis.call('PUBLISH', ARGV[4], text(after))
 end
-return answer
+return reply

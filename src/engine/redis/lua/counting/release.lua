@@ -7,9 +7,9 @@
 if ARGV[3] ~= '0' then
   return -1
 end
-local listeners = give_back(KEYS[1], KEYS[2], ARGV[1], ARGV[4])
-if listeners then
-  return listeners
+local subscribers = release_taken(KEYS[1], KEYS[2], ARGV[1], ARGV[4])
+if subscribers then
+  return subscribers
 end
 local kind = redis.call('TYPE', KEYS[1])['ok']
 local there = kind == 'string' and stored_number(KEYS[1])

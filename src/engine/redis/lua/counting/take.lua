@@ -6,7 +6,7 @@
 --       8 the other name with the same side keys, or ''
 -- Returns  {TWIN, key} the other name's key exists   -1 too few, or others are first   -3 taken
 --          -4 undone, or below an earlier acked_below
-local known = recall(KEYS[2], ARGV[1])
+local known = recorded_outcome(KEYS[2], ARGV[1])
 if known then
   return known
 end
@@ -14,26 +14,26 @@ local there, wrong = stored_number(KEYS[1])
 if wrong then
   return wrong
 end
-local twin = twin_of(ARGV[8])
-if twin then
-  return twin
+local alias = alias_of(ARGV[8])
+if alias then
+  return alias
 end
 local now, wanted = clock(), tonumber(ARGV[6])
 local head = first(KEYS[3], KEYS[4], now)
 if there and there >= wanted and (not head or head == ARGV[5]) then
-  may_note(KEYS[2])
-  settle(KEYS[2], ARGV[2], ARGV[3])
-  local stood = head and leave(KEYS[3], KEYS[4], ARGV[5])
+  check_recordable(KEYS[2])
+  discard_acked(KEYS[2], ARGV[2], ARGV[3])
+  local was_queued = head and leave(KEYS[3], KEYS[4], ARGV[5])
   -- Every command that may be denied comes first: permits that were taken and cannot be returned would be lost for good.
   there = redis.call('DECRBY', KEYS[1], wanted)
-  note(KEYS[2], ARGV[1], 'took:' .. ARGV[6])
-  if stood and there > 0 then
+  record(KEYS[2], ARGV[1], 'took:' .. ARGV[6])
+  if was_queued and there > 0 then
     -- The next waiter may find enough permits for itself.
     redis.call('PUBLISH', ARGV[4], text(there))
   end
   return -3
 end
 if ARGV[7] ~= '0' then
-  stand(KEYS[3], KEYS[4], ARGV[5], now, tonumber(ARGV[7]))
+  enqueue(KEYS[3], KEYS[4], ARGV[5], now, tonumber(ARGV[7]))
 end
 return -1

@@ -31,21 +31,21 @@ end
 if ttl ~= -2 and not is_lock(KEYS[1]) then
   return redis.error_reply('WRONGTYPE a hash that is no lock')
 end
-local twin = ttl == -2 and twin_of(ARGV[6])
-if twin then
-  return twin
+local alias = ttl == -2 and alias_of(ARGV[6])
+if alias then
+  return alias
 end
 local foreign = foreign_queue(KEYS[3], KEYS[4])
 if foreign then
   return foreign
 end
-local agree, marked = mend(KEYS[3], KEYS[4], KEYS[5], now, owner)
+local agree, marked = repair(KEYS[3], KEYS[4], KEYS[5], now, owner)
 local own, mark = redis.call('ZSCORE', KEYS[4], owner), marked and redis.call('ZSCORE', KEYS[5], owner)
 -- Whether the owner has an entry in the queue. Its score says so, unless a key was lost: then the list is searched, so that no
 -- owner is queued twice.
 local queued = own
 if ARGV[5] ~= '0' and (not agree or (mark and not own)) then
-  queued = place(KEYS[3], owner)
+  queued = position_of(KEYS[3], owner)
   -- The waiter is alive by its mark, but has neither score nor entry: Redisson has removed it while it was the first.
   if not queued and not own and mark and tonumber(mark) > now then
     redis.call('LPUSH', KEYS[3], owner)
@@ -72,7 +72,7 @@ if ttl == -2 then
       if not agree then
         redis.call('LREM', KEYS[3], 0, owner)
       end
-      lasts(KEYS[3], KEYS[4], KEYS[5])
+      refresh_expiry(KEYS[3], KEYS[4], KEYS[5])
     end
     redis.call('HSET', KEYS[1], owner, ARGV[3])
     redis.call('PEXPIRE', KEYS[1], ARGV[4])
@@ -80,13 +80,13 @@ if ttl == -2 then
     -- its request returns when the lease expires.
     local next = head and tonumber(ARGV[4]) < 5000 and first(KEYS[3], KEYS[4], KEYS[5], now)
     if next then
-      remind(KEYS[1], KEYS[5], next, channel)
+      notify_waiter(KEYS[1], KEYS[5], next, channel)
     end
     return -3
   end
   if head and #crashed > 0 then
     -- The waiter that was notified of the release has crashed.
-    remind(KEYS[1], KEYS[5], head, channel)
+    notify_waiter(KEYS[1], KEYS[5], head, channel)
   elseif head and not redis.call('ZSCORE', KEYS[5], head) then
     -- If the holder has crashed, no waiter was notified, and Redisson before 3.32 may not know when to retry. This message
     -- wakes a Redisson waiter that sleeps; one that does not sleep is sending a request and does not receive it.
@@ -117,12 +117,12 @@ if not own or tonumber(own) < score then
   redis.call('ZADD', KEYS[4], string.format('%.0f', score), owner)
 end
 redis.call('ZADD', KEYS[5], string.format('%.0f', now + tonumber(ARGV[5])), owner)
-lasts(KEYS[3], KEYS[4], KEYS[5])
+refresh_expiry(KEYS[3], KEYS[4], KEYS[5])
 if ttl ~= -2 then
   head, crashed, more = first(KEYS[3], KEYS[4], KEYS[5], now)
   if head and head ~= owner and #crashed > 0 then
     -- The new first waiter has to know when the hold ends.
-    remind(KEYS[1], KEYS[5], head, channel)
+    notify_waiter(KEYS[1], KEYS[5], head, channel)
   end
 end
 if more then

@@ -16,12 +16,12 @@ local function is_owner(text)
   if #text > 96 or text ~= string.lower(text) or not string.find(text, UUID) then
     return false
   end
-  local thread, rest = string.match(text, '^([^:]*)(.*)$', 38)
+  local thread, suffix = string.match(text, '^([^:]*)(.*)$', 38)
   if thread ~= '0' and not string.find(thread, '^%-?[1-9]%d*$') or #thread > 20 then
     return false
   end
-  local writes = string.sub(rest, 1, 6) == ':write'
-  local transaction = writes and string.sub(rest, 7) or rest
+  local writes = string.sub(suffix, 1, 6) == ':write'
+  local transaction = writes and string.sub(suffix, 7) or suffix
   if transaction ~= '' and not (#transaction == 33 and string.find(transaction, '^:%x+$')) then
     return false
   end

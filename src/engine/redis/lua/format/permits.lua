@@ -36,10 +36,10 @@ local function are_permits(out)
   return all_sampled(out, is_permit)
 end
 
--- Returns whether distlock has noted the clients of all sampled permits: an id starts with four bytes of its client's id. If
+-- Returns whether distlock has recorded the clients of all sampled permits: an id starts with four bytes of its client's id. If
 -- the number is missing, nothing else proves that these are permits. A `clients` key of another type belongs to another program
 -- and proves nothing.
-local function are_noted(out, clients)
+local function are_recorded(out, clients)
   return all_sampled(out, function(id)
     return redis.pcall('HEXISTS', clients, string.sub(id, 1, 4)) == 1
   end)

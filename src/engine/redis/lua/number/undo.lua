@@ -4,12 +4,12 @@
 -- ARGV  1 number of the request   2 TTL of the idempotency keys in ms   3 the counter's channel
 -- Returns  -6 nothing returned: refused if it still arrives
 --          otherwise returned: the number of subscribers that were notified
-local listeners = give_back(KEYS[1], KEYS[2], ARGV[1], ARGV[3])
-if listeners then
+local subscribers = release_taken(KEYS[1], KEYS[2], ARGV[1], ARGV[3])
+if subscribers then
   redis.call('PEXPIRE', KEYS[2], ARGV[2])
-  return listeners
+  return subscribers
 end
-if not recall(KEYS[2], ARGV[1]) then
+if not recorded_outcome(KEYS[2], ARGV[1]) then
   -- A command that frees memory, so that a server short of memory allows the next write.
   redis.call('ZREM', KEYS[2], ARGV[1])
   redis.call('ZADD', KEYS[2], ARGV[1], ARGV[1] .. ':undone')

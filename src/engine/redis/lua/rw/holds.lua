@@ -51,7 +51,7 @@ end
 
 -- Extends the lease of the lock. It is written even if nothing changes: replica acknowledgements are waited for by the last
 -- write.
-local function last(lock, lease)
+local function extend_expiry(lock, lease)
   local there = redis.call('PTTL', lock)
   -- A lock whose expiry another program has removed gets a new one, but not from a probe (1 ms), which would end the hold.
   if there ~= -1 or tonumber(lease) > 1 then
@@ -88,7 +88,7 @@ end
 
 -- How many commands this script may still run to examine readers. The owner's own holds and the checks of the format come to
 -- 350, and 1,000 is the most that one call may cost.
-local room = 600
+local budget = 600
 
 -- Removes crashed readers, and counts the others, up to `enough`. Returns the count, one of these readers, and the longest
 -- remaining lease; the last two are nil if some readers were not examined. A call examines a limited number, and then counts at
@@ -106,11 +106,11 @@ local function readers(lock, base, enough)
   -- that looks for one reader stops soon.
   for from = 1, #fields, 16 do
     local some = {unpack(fields, from, math.min(from + 15, #fields))}
-    if room <= #some then
+    if budget <= #some then
       all = false
       break
     end
-    room = room - #some - 1
+    budget = budget - #some - 1
     local counts = short_values(lock, some)
     for i, field in ipairs(some) do
       -- The value belongs to another program: the same applies.
@@ -119,8 +119,8 @@ local function readers(lock, base, enough)
       end
       local _, writes = is_owner(field)
       local times = field ~= 'mode' and not writes and read_count(counts[i])
-      if times and times <= room then
-        room = room - times
+      if times and times <= budget then
+        budget = budget - times
         local there = left(base, field, times)
         if there > 0 then
           count, longest, one = count + 1, math.max(longest, there), field
@@ -149,7 +149,7 @@ local function readers(lock, base, enough)
 end
 
 -- The lock lasts as long as the lease of its last reader, if that is known.
-local function last_with(lock, longest)
+local function expire_with(lock, longest)
   if longest then
     redis.call('PEXPIRE', lock, longest)
   end

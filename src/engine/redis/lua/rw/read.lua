@@ -26,7 +26,7 @@ if held and there > 0 then
   if count > tonumber(held) then
     redis.call('HSET', KEYS[1], owner, count)
   end
-  last(KEYS[1], ARGV[4])
+  extend_expiry(KEYS[1], ARGV[4])
   return -3
 elseif held and mode == 'read' and readers(KEYS[1], ARGV[5], 1) == 0 then
   redis.call('DEL', KEYS[1])
@@ -36,9 +36,9 @@ if ARGV[2] ~= '1' then
   -- The hold to re-enter is gone: a grant would invent it.
   return mode and ttl or -5
 end
-local twin = not mode and twin_of(ARGV[8])
-if twin then
-  return twin
+local alias = not mode and alias_of(ARGV[8])
+if alias then
+  return alias
 end
 if ARGV[9] and mode ~= 'write' then
   return mode and ttl or -1
@@ -56,5 +56,5 @@ if not mode then
   redis.call('HSET', KEYS[1], 'mode', 'read')
 end
 redis.call('HSET', KEYS[1], owner, 1)
-last(KEYS[1], ARGV[4])
+extend_expiry(KEYS[1], ARGV[4])
 return -3

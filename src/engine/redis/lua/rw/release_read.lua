@@ -25,19 +25,19 @@ if held then
   redis.call('HDEL', KEYS[1], ARGV[1])
   forget(ARGV[4], ARGV[1], 1, held)
 end
-local gone = not held or there <= 0
+local expired = not held or there <= 0
 if held and redis.call('HGET', KEYS[1], 'mode') == 'read' then
   local count, _, longest = readers(KEYS[1], ARGV[4])
   if count == 0 then
     redis.call('DEL', KEYS[1])
-    if not gone then
+    if not expired then
       return redis.call('PUBLISH', ARGV[3], '0')
     end
   else
-    last_with(KEYS[1], longest)
+    expire_with(KEYS[1], longest)
   end
 end
-if gone then
+if expired then
   return redis.call('EXISTS', KEYS[1]) == 1 and -2 or -1
 end
 return 0

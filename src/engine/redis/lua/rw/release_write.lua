@@ -26,7 +26,7 @@ if held then
     redis.call('DEL', KEYS[1])
   else
     redis.call('HSET', KEYS[1], 'mode', 'read')
-    last_with(KEYS[1], longest)
+    expire_with(KEYS[1], longest)
   end
   return redis.call('PUBLISH', ARGV[3], '1')
 end

@@ -3,18 +3,18 @@
 -- KEYS  the locks
 -- ARGV  for each lock: owner, lease in ms
 -- Returns, for each lock  1 renewed   -1 not held   -2 held by another owner   or the text of an error
-local answers = {}
+local replies = {}
 for i, lock in ipairs(KEYS) do
   local writer, lease = ARGV[2 * i - 1] .. ':write', ARGV[2 * i]
   -- An error of one key must not cost the other locks their leases.
   local held = redis.pcall('HEXISTS', lock, writer)
   if type(held) == 'table' then
-    answers[i] = held.err
+    replies[i] = held.err
   elseif held == 1 then
-    last(lock, lease)
-    answers[i] = 1
+    extend_expiry(lock, lease)
+    replies[i] = 1
   else
-    answers[i] = redis.call('EXISTS', lock) == 1 and -2 or -1
+    replies[i] = redis.call('EXISTS', lock) == 1 and -2 or -1
   end
 end
-return answers
+return replies

@@ -19,7 +19,7 @@ if ARGV[2] == '1' and there > 0 then
   end
   local count, _, longest = readers(KEYS[1], ARGV[6])
   if count > 0 then
-    last_with(KEYS[1], longest)
+    expire_with(KEYS[1], longest)
     return 0
   end
   redis.call('DEL', KEYS[1])

@@ -18,7 +18,7 @@ if ARGV[2] == '1' and held then
     redis.call('DEL', KEYS[1])
   else
     redis.call('HSET', KEYS[1], 'mode', 'read')
-    last_with(KEYS[1], longest)
+    expire_with(KEYS[1], longest)
   end
   return redis.call('PUBLISH', ARGV[5], '1')
 end

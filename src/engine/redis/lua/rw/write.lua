@@ -27,7 +27,7 @@ if held then
     redis.call('HDEL', KEYS[1], '')
     redis.call('HSET', KEYS[1], writer, ARGV[3])
   end
-  last(KEYS[1], ARGV[4])
+  extend_expiry(KEYS[1], ARGV[4])
   return -3
 end
 local alone = false
@@ -45,13 +45,13 @@ if ARGV[2] ~= '1' then
   -- The hold to re-enter is gone: a grant would invent it.
   return mode and ttl or -5
 end
-local twin = not mode and twin_of(ARGV[8])
-if twin then
-  return twin
+local alias = not mode and alias_of(ARGV[8])
+if alias then
+  return alias
 end
 if free then
   redis.call('HSET', KEYS[1], 'mode', 'write', writer, 1)
-  last(KEYS[1], ARGV[4])
+  extend_expiry(KEYS[1], ARGV[4])
   if waits then
     redis.call('ZREM', KEYS[3], owner)
   end
@@ -61,6 +61,6 @@ if ARGV[7] ~= '0' then
   local now = clock()
   redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
   redis.call('ZADD', KEYS[3], now + tonumber(ARGV[7]), owner)
-  last(KEYS[3], ARGV[7])
+  extend_expiry(KEYS[3], ARGV[7])
 end
 return mode and ttl or -1

@@ -23,18 +23,18 @@ end
 -- Read before anything is written: a key of another type is an error.
 redis.call('HGET', KEYS[6], '')
 local wanted = tonumber(ARGV[4])
-local had = keep(KEYS[1], KEYS[2], ARGV[3], wanted, now + lease)
+local had = extend(KEYS[1], KEYS[2], ARGV[3], wanted, now + lease)
 if had == wanted then
-  note(KEYS[6], ARGV[3], owner, lease)
+  record_client(KEYS[6], ARGV[3], owner, lease)
   return -3
 end
 if had > 0 or ARGV[2] ~= '1' then
   -- Some of its permits are gone: a grant would invent them.
   return -5
 end
-local twin = twin_of(ARGV[9])
-if twin then
-  return twin
+local alias = alias_of(ARGV[9])
+if alias then
+  return alias
 end
 if is_unproven(there, KEYS[2], KEYS[6]) then
   return redis.error_reply(UNPROVEN)
@@ -56,21 +56,21 @@ if there and there >= wanted and (not head or head == owner) then
   redis.call('ZADD', KEYS[2], 'XX', 0, '')
   there = redis.call('DECRBY', KEYS[1], wanted)
   lease_until(KEYS[2], ids(ARGV[3], wanted), now + lease)
-  together(KEYS[1], KEYS[2])
-  note(KEYS[6], ARGV[3], owner, lease)
+  sync_expiry(KEYS[1], KEYS[2])
+  record_client(KEYS[6], ARGV[3], owner, lease)
   if waited and leave(KEYS[4], KEYS[5], owner) then
     -- The next waiter may find enough permits for itself.
-    tell(ARGV[7], there)
+    notify(ARGV[7], there)
   end
   return -3
 end
 -- A waiter that wants more permits than exist would block all others for as long as it likes.
 if ARGV[6] ~= '0' and wanted > all then
   if leave(KEYS[4], KEYS[5], owner) then
-    tell(ARGV[7], there)
+    notify(ARGV[7], there)
   end
 elseif ARGV[6] ~= '0' then
-  stand(KEYS[4], KEYS[5], owner, now, tonumber(ARGV[6]))
+  enqueue(KEYS[4], KEYS[5], owner, now, tonumber(ARGV[6]))
 end
 local soonest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
 -- NO_END is Redisson's score for a permit without an expiry.

@@ -9,9 +9,9 @@
 --          {1 if it changed anything, or 0; number of available permits, or nil if it is missing; number of permits in use}
 
 -- The permits in use may belong to the other name: none is forgotten or returned.
-local twin = twin_of(ARGV[4])
-if twin then
-  return twin
+local alias = alias_of(ARGV[4])
+if alias then
+  return alias
 end
 local there, wrong = reclaim(KEYS[1], KEYS[2], KEYS[3], clock(), ARGV[3], '')
 if not wrong and is_unproven(there, KEYS[2], KEYS[3]) then
@@ -38,7 +38,7 @@ elseif ARGV[1] == 'return' then
     end)
   end
   if redis.call('ZSCORE', KEYS[2], permit) then
-    take_back(KEYS[1], KEYS[2], {permit})
+    release_permits(KEYS[1], KEYS[2], {permit})
     done = 1
   end
 elseif ARGV[1] == 'forget' then
@@ -48,6 +48,6 @@ elseif ARGV[1] == 'forget' then
 end
 if done == 1 then
   there, out = stored_number(KEYS[1]), redis.call('ZCARD', KEYS[2])
-  tell(ARGV[3], there)
+  notify(ARGV[3], there)
 end
 return {done, there and string.format('%.0f', there) or false, out}

@@ -14,8 +14,8 @@ if ARGV[2] ~= '0' then
   -- The store does not count holds.
   return #owned(KEYS[2], ARGV[3], ARGV[5]) == tonumber(ARGV[5]) and -3 or -1
 end
-local listeners, had = give_back(KEYS[1], KEYS[2], KEYS[5], ARGV[3], ARGV[5], ARGV[4])
-if not listeners and leave(KEYS[3], KEYS[4], ARGV[1]) then
-  tell(ARGV[4], there)
+local subscribers, had = release_owned(KEYS[1], KEYS[2], KEYS[5], ARGV[3], ARGV[5], ARGV[4])
+if not subscribers and leave(KEYS[3], KEYS[4], ARGV[1]) then
+  notify(ARGV[4], there)
 end
-return listeners and had == tonumber(ARGV[5]) and listeners or -1
+return subscribers and had == tonumber(ARGV[5]) and subscribers or -1

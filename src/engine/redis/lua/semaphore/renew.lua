@@ -4,26 +4,26 @@
 -- ARGV  for each owner: the owner, id prefix of its permits, number of permits it was granted, lease in ms, the semaphore's
 --       channel, the other name with the same side keys, or ''
 -- Returns, for each owner  1 renewed   -1 some permits are lost   or the text of an error
-local answers, now = {}, clock()
+local replies, now = {}, clock()
 for i = 1, #KEYS / 3 do
   local there, out, clients = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
   local owner, shared, permits = ARGV[6 * i - 5], ARGV[6 * i - 4], tonumber(ARGV[6 * i - 3])
-  local lease, channel, twin = tonumber(ARGV[6 * i - 2]), ARGV[6 * i - 1], ARGV[6 * i]
+  local lease, channel, alias = tonumber(ARGV[6 * i - 2]), ARGV[6 * i - 1], ARGV[6 * i]
   -- An error of one key must not cost the other owners their leases.
   local number, score = redis.pcall('GETRANGE', there, 0, 0), redis.pcall('ZSCORE', out, id(shared, 1))
   local wrong = type(number) == 'table' and number or type(score) == 'table' and score
   if not wrong then
     local _
-    _, wrong = reclaim(there, out, clients, now, channel, twin)
+    _, wrong = reclaim(there, out, clients, now, channel, alias)
   end
   if wrong then
-    answers[i] = wrong.err
-  elseif keep(there, out, shared, permits, now + lease) == permits then
-    -- An error is ignored, since the hold itself does not need the note.
-    pcall(note, clients, shared, owner, lease)
-    answers[i] = 1
+    replies[i] = wrong.err
+  elseif extend(there, out, shared, permits, now + lease) == permits then
+    -- An error is ignored, since the hold itself does not need the record.
+    pcall(record_client, clients, shared, owner, lease)
+    replies[i] = 1
   else
-    answers[i] = -1
+    replies[i] = -1
   end
 end
-return answers
+return replies

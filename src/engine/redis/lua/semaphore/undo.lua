@@ -13,14 +13,14 @@ if not wrong then
   there, wrong = reclaim(KEYS[1], KEYS[2], KEYS[6], now, ARGV[5], ARGV[7])
 end
 if not wrong and ARGV[2] == '1' then
-  local listeners = give_back(KEYS[1], KEYS[2], KEYS[6], ARGV[3], ARGV[6], ARGV[5])
-  if listeners then
+  local subscribers = release_owned(KEYS[1], KEYS[2], KEYS[6], ARGV[3], ARGV[6], ARGV[5])
+  if subscribers then
     -- A fresh acquire that was carried out cannot arrive again, so that it needs no tombstone.
-    return listeners
+    return subscribers
   end
 end
 if ARGV[2] == '1' and leave(KEYS[4], KEYS[5], ARGV[1]) then
-  tell(ARGV[5], there)
+  notify(ARGV[5], there)
 end
 -- A command that frees memory comes before the writes, so that a server short of memory allows them.
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)

@@ -3,13 +3,13 @@
 -- KEYS  the locks
 -- ARGV  for each lock: owner, lease in ms
 -- Returns, for each lock  1 renewed   -1 not held   -2 held by another owner   or the text of an error
-local answers = {}
+local replies = {}
 for i, key in ipairs(KEYS) do
   local owner, lease = ARGV[2 * i - 1], ARGV[2 * i]
   -- An error of one key must not cost the other locks their leases. The range is longer than any owner of distlock.
   local holder = redis.pcall('GETRANGE', key, 0, 63)
   if type(holder) == 'table' then
-    answers[i] = holder.err
+    replies[i] = holder.err
   elseif holder == owner then
     local left = redis.call('PTTL', key)
     -- A lock whose expiry another program has removed gets a new one, but not from a probe (1 ms), which would end the hold.
@@ -17,9 +17,9 @@ for i, key in ipairs(KEYS) do
       -- Written even if it changes nothing: replica acknowledgements are waited for by the last write.
       redis.call('PEXPIRE', key, math.max(left, tonumber(lease)))
     end
-    answers[i] = 1
+    replies[i] = 1
   else
-    answers[i] = redis.call('EXISTS', key) == 1 and -2 or -1
+    replies[i] = redis.call('EXISTS', key) == 1 and -2 or -1
   end
 end
-return answers
+return replies

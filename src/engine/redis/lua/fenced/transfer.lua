@@ -10,13 +10,13 @@ local undone = redis.call('ZSCORE', KEYS[2], ARGV[2] .. '#1')
 if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
   return redis.call('EXISTS', KEYS[1]) == 1 and -2 or -1
 end
-local listeners = redis.call('PUBLISH', ARGV[5], '0')
-if listeners > tonumber(ARGV[4]) or undone then
-  return listeners
+local subscribers = redis.call('PUBLISH', ARGV[5], '0')
+if subscribers > tonumber(ARGV[4]) or undone then
+  return subscribers
 end
 local token = new_token(KEYS[3], ARGV[6])
 if not token then
-  return listeners
+  return subscribers
 end
 redis.call('HSET', KEYS[1], ARGV[2], '1')
 redis.call('PEXPIRE', KEYS[1], ARGV[3])

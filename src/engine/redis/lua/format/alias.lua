@@ -8,8 +8,8 @@
 -- Returns  nothing: the script that follows runs next
 
 -- Returns the result of the script if the key of the other name exists; false if it does not, or if there is no such name ('').
-local function twin_of(twin)
+local function alias_of(alias)
   -- A user without the right to read that key cannot compare the names.
-  return twin ~= '' and redis.pcall('EXISTS', twin) == 1 and {'TWIN', twin}
+  return alias ~= '' and redis.pcall('EXISTS', alias) == 1 and {'TWIN', alias}
 end
 

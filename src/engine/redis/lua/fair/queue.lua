@@ -39,7 +39,7 @@ end
 -- Notifies a waiter that has become the first without a release, that the lock is free or when it will be. For Redisson, which
 -- retries by itself when a hold ends, '0' means that the lock is free. A distlock waiter reacts to any message; '2' is one that
 -- a monitor does not take for a release.
-local function remind(lock, alive, head, channel)
+local function notify_waiter(lock, alive, head, channel)
   if redis.call('ZSCORE', alive, head) then
     redis.call('PUBLISH', channel .. ':' .. head, '2')
   elseif redis.call('EXISTS', lock) == 0 then
@@ -51,11 +51,11 @@ end
 -- not extend one: they must not lose their positions to the TTL of distlock, so that it is a day. If all waiters are of
 -- distlock, which poll every few seconds, it is a quarter of an hour: longer than a Redisson waiter that joins them sleeps
 -- between requests.
-local function lasts(queue, timeout, alive)
+local function refresh_expiry(queue, timeout, alive)
   local length = redis.call('ZCARD', timeout)
   local ours = redis.call('ZCARD', alive) >= length
-  for _, place in ipairs(length > 0 and ours and {0, -1} or {}) do
-    local owner = redis.call('LINDEX', queue, place)
+  for _, index in ipairs(length > 0 and ours and {0, -1} or {}) do
+    local owner = redis.call('LINDEX', queue, index)
     ours = ours and owner and redis.call('ZSCORE', alive, owner)
   end
   local ms = ours and 900000 or 86400000
@@ -80,7 +80,7 @@ local function notify(queue, timeout, alive, now, channel)
     head = redis.call('ZRANGE', alive, -1, -1)[1]
   end
   if head then
-    lasts(queue, timeout, alive)
+    refresh_expiry(queue, timeout, alive)
   end
   redis.call('PUBLISH', head and channel .. ':' .. head or channel, '0')
 end
@@ -97,15 +97,15 @@ local function leave(lock, queue, timeout, alive, now, owner, channel)
   redis.call('ZREM', timeout, owner)
   redis.call('ZREM', alive, owner)
   redis.call('LREM', queue, 0, owner)
-  lasts(queue, timeout, alive)
+  refresh_expiry(queue, timeout, alive)
   local head = was_first and first(queue, timeout, alive, now)
   if head then
-    remind(lock, alive, head, channel)
+    notify_waiter(lock, alive, head, channel)
   end
 end
 
 -- Returns the position of an owner's first entry, if it has one. If it has several, its last one is removed.
-local function place(queue, owner)
+local function position_of(queue, owner)
   local at = redis.call('LPOS', queue, owner)
   if at and redis.call('LPOS', queue, owner, 'RANK', -1) ~= at then
     redis.call('LREM', queue, -1, owner)
@@ -115,7 +115,7 @@ end
 
 -- Returns where a call starts to scan a structure of this size. A small structure is scanned whole, a large one in a part that
 -- differs from call to call.
-local function part(size)
+local function scan_start(size)
   if size <= 50 then
     return 0
   end
@@ -128,7 +128,7 @@ end
 -- own entry with its next request. An entry that is removed here belongs to no waiter, or to a Redisson waiter with a score and
 -- no entry: that waiter would believe that it waits, and without the score it queues again. Returns whether the structures
 -- agreed, and whether any waiter may have a mark.
-local function mend(queue, timeout, alive, now, asking)
+local function repair(queue, timeout, alive, now, requester)
   local length, scores, marks = redis.call('LLEN', queue), redis.call('ZCARD', timeout), redis.call('ZCARD', alive)
   if scores == length and marks <= length then
     return true, marks > 0
@@ -137,15 +137,15 @@ local function mend(queue, timeout, alive, now, asking)
   local scans = math.max(1, math.min(50, math.floor(20000 / (length + 1))))
   local function is_there(owner)
     local mark = redis.call('ZSCORE', alive, owner)
-    return owner == asking or (mark and tonumber(mark) > now)
+    return owner == requester or (mark and tonumber(mark) > now)
   end
-  local seen, from = {}, part(length)
+  local seen, from = {}, scan_start(length)
   for i, owner in ipairs(redis.call('LRANGE', queue, from, from + 49)) do
     if scans <= 0 then
       break
     end
     if seen[owner] or (i == 1 and length > scores) then
-      place(queue, owner)
+      position_of(queue, owner)
       scans = scans - 1
     end
     if not redis.call('ZSCORE', timeout, owner) and not is_there(owner) then
@@ -156,7 +156,7 @@ local function mend(queue, timeout, alive, now, asking)
     seen[owner] = true
   end
   if marks > length then
-    for _, owner in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', now, 'LIMIT', part(marks), 50)) do
+    for _, owner in ipairs(redis.call('ZRANGEBYSCORE', alive, '-inf', now, 'LIMIT', scan_start(marks), 50)) do
       -- A crashed waiter that has an entry is removed by its mark soon.
       if not redis.call('ZSCORE', timeout, owner) then
         redis.call('ZREM', alive, owner)
@@ -164,7 +164,7 @@ local function mend(queue, timeout, alive, now, asking)
     end
   end
   if scores > length then
-    from = part(scores)
+    from = scan_start(scores)
     for _, owner in ipairs(redis.call('ZRANGE', timeout, from, from + 49)) do
       if scans <= 0 then
         break

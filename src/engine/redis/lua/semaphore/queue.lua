@@ -1,6 +1,6 @@
 -- Prelude of the scripts of both semaphores: the clock, and the queue of waiters for several permits.
 --
--- line and alive are private to distlock: the waiters, and until when each counts as alive (its mark), in ms of the server's
+-- queue and alive are private to distlock: the waiters, and until when each counts as alive (its mark), in ms of the server's
 -- clock.
 --
 -- KEYS  those of the script that follows
@@ -12,15 +12,15 @@ end
 
 -- Returns the first waiter that is alive. One call removes a bounded number of crashed ones before it; if there are more, it
 -- returns one of them, and the next call continues.
-local function first(line, alive, now)
+local function first(queue, alive, now)
   local head
   for removed = 0, 200 do
-    head = redis.call('LINDEX', line, 0)
+    head = redis.call('LINDEX', queue, 0)
     local till = head and redis.call('ZSCORE', alive, head)
     if not head or (till and tonumber(till) > now) or removed == 200 then
       break
     end
-    redis.call('LPOP', line)
+    redis.call('LPOP', queue)
     redis.call('ZREM', alive, head)
   end
   return head
@@ -29,22 +29,22 @@ end
 -- Queues an owner, or keeps its entry, for this many ms; should every waiter crash, the queue expires soon after. An entry whose
 -- mark was lost is replaced, so that no owner is queued twice, and a mark whose entry was lost gets one. The queue is searched for
 -- the entry only while there are fewer entries than marks, which happens after entries were lost.
-local function stand(line, alive, owner, now, ms)
+local function enqueue(queue, alive, owner, now, ms)
   local marked = redis.call('ZSCORE', alive, owner)
   if not marked then
-    redis.call('LREM', line, 0, owner)
+    redis.call('LREM', queue, 0, owner)
   end
-  local short = marked and redis.call('LLEN', line) < redis.call('ZCARD', alive)
-  if not marked or short and not redis.call('LPOS', line, owner) then
-    redis.call('RPUSH', line, owner)
+  local short = marked and redis.call('LLEN', queue) < redis.call('ZCARD', alive)
+  if not marked or short and not redis.call('LPOS', queue, owner) then
+    redis.call('RPUSH', queue, owner)
   end
   redis.call('ZADD', alive, string.format('%.0f', now + ms), owner)
-  redis.call('PEXPIRE', line, 60000)
+  redis.call('PEXPIRE', queue, 60000)
   redis.call('PEXPIRE', alive, 60000)
 end
 
 -- Removes an owner from the queue, and returns whether it was queued.
-local function leave(line, alive, owner)
-  return redis.call('ZREM', alive, owner) + redis.call('LREM', line, 0, owner) > 0
+local function leave(queue, alive, owner)
+  return redis.call('ZREM', alive, owner) + redis.call('LREM', queue, 0, owner) > 0
 end
 

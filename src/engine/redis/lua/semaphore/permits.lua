@@ -44,7 +44,7 @@ local function lease_until(out, ids, till, ...)
 end
 
 -- Gives the permits in use the same expiry as the number, if that has one: Redisson sets one, and removes it again.
-local function together(there, out)
+local function sync_expiry(there, out)
   local ends, now = redis.call('PTTL', there), redis.call('PTTL', out)
   if ends > 0 and now ~= ends then
     redis.call('PEXPIRE', out, ends)
@@ -61,7 +61,7 @@ local function add(there, many)
 end
 
 -- Publishes the number of available permits. Returns the number of subscribers that were notified.
-local function tell(channel, number)
+local function notify(channel, number)
   return number and number > 0 and redis.call('PUBLISH', channel, number) or 0
 end
 
@@ -95,15 +95,15 @@ end
 local UNPROVEN = 'WRONGTYPE the key of its permits in use, {NAME}:timeout, is a zset that may hold no permits'
 
 -- Returns whether the zset may belong to another program: its format is that of permits, but the number is missing, and
--- distlock has not noted the clients.
+-- distlock has not recorded the clients.
 local function is_unproven(number, out, clients)
-  return not number and not are_noted(out, clients)
+  return not number and not are_recorded(out, clients)
 end
 
 -- Removes nothing. A server without memory allows the next write after it.
-local function reclaim(there, out, clients, now, channel, twin)
+local function reclaim(there, out, clients, now, channel, alias)
   local number, wrong = available(there, out)
-  if wrong or twin_of(twin) or is_unproven(number, out, clients) then
+  if wrong or alias_of(alias) or is_unproven(number, out, clients) then
     return number, wrong
   end
   -- Removes nothing. A server without memory allows the next write after it.
@@ -112,14 +112,14 @@ local function reclaim(there, out, clients, now, channel, twin)
   if late > 0 then
     number = add(there, late)
     redis.call('ZREMRANGEBYSCORE', out, '-inf', now)
-    tell(channel, number)
+    notify(channel, number)
     forget_clients(out, clients)
   end
   return number
 end
 
 -- Returns these permits to the number, and returns the number of available permits afterwards.
-local function take_back(there, out, ids)
+local function release_permits(there, out, ids)
   -- Removes nothing: a user without the right is stopped before the number is raised.
   redis.call('ZREM', out, '')
   local number = add(there, #ids)
@@ -129,9 +129,9 @@ local function take_back(there, out, ids)
   return number
 end
 
--- Notes the client whose permit ids have this prefix, until a day after their expiry: the note proves that the zset holds
+-- Records the client whose permit ids have this prefix, until a day after their expiry: the record proves that the zset holds
 -- permits, even if they have expired and their number is lost.
-local function note(clients, shared, owner, lease)
+local function record_client(clients, shared, owner, lease)
   local ms = lease + 86400000
   redis.call('HSET', clients, string.sub(shared, 1, 4), string.match(owner, '^[^:]*'))
   if redis.call('PTTL', clients) < ms then
@@ -155,21 +155,21 @@ end
 
 -- Releases all permits of an owner. Returns the number of subscribers that were notified and the number of permits, or nil if
 -- it had none.
-local function give_back(there, out, clients, shared, permits, channel)
+local function release_owned(there, out, clients, shared, permits, channel)
   local ids = owned(out, shared, permits)
   if #ids == 0 then
     return nil
   end
-  local listeners = tell(channel, take_back(there, out, ids))
+  local subscribers = notify(channel, release_permits(there, out, ids))
   forget_clients(out, clients)
-  return listeners, #ids
+  return subscribers, #ids
 end
 
 -- Extends all permits of an owner until this time, if they would expire sooner and it has all of them. Returns how many it has.
-local function keep(there, out, shared, permits, till)
+local function extend(there, out, shared, permits, till)
   local ids, soonest = owned(out, shared, permits)
   if #ids == tonumber(permits) then
-    together(there, out)
+    sync_expiry(there, out)
     if soonest < till then
       lease_until(out, ids, till, 'XX', 'GT')
     end

@@ -10,7 +10,7 @@ use crate::protocol::Channel;
 
 /// Subscribes on the server that owns the slot of the channel. If that fails, the error is returned at once, and the waiter
 /// polls meanwhile.
-pub(super) async fn listen(
+pub(super) async fn subscribe(
     nodes: Arc<Nodes>,
     channel: Channel,
 ) -> Result<Subscription, StoreError> {
@@ -18,12 +18,12 @@ pub(super) async fn listen(
     let slot = lock_slot::slot(&nodes.keys, &channel)?;
     let text = nodes.keys.channel_text(&channel);
     let node = nodes.at(&nodes.owner(slot).await?)?;
-    let listening = node.pubsub.listen(text.clone()).await;
-    match listening {
+    let result = node.pubsub.subscribe(text.clone()).await;
+    match result {
         Err(failure) if failure::is_redirection(&failure) && nodes.refreshed().await => {
             let node = nodes.at(&nodes.owner(slot).await?)?;
-            node.pubsub.listen(text).await
+            node.pubsub.subscribe(text).await
         }
-        listening => listening,
+        result => result,
     }
 }

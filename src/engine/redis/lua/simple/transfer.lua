@@ -12,9 +12,9 @@ if redis.call('GETRANGE', KEYS[1], 0, 63) ~= ARGV[1] then
   return redis.call('EXISTS', KEYS[1]) == 1 and -2 or -1
 end
 redis.call('DEL', KEYS[1])
-local listeners = redis.call('PUBLISH', ARGV[5], '0')
-if listeners > tonumber(ARGV[4]) or undone then
-  return listeners
+local subscribers = redis.call('PUBLISH', ARGV[5], '0')
+if subscribers > tonumber(ARGV[4]) or undone then
+  return subscribers
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return -3

@@ -5,9 +5,9 @@
 -- Returns  {TWIN, key}  the other name's key exists, and this one has no number: the permits are not its own
 --          {0; number of available permits, or nil if it is missing; number of permits in use}
 local there, wrong = available(KEYS[1], KEYS[2])
-local twin = not there and not wrong and twin_of(ARGV[1])
-if twin then
-  return twin
+local alias = not there and not wrong and alias_of(ARGV[1])
+if alias then
+  return alias
 end
 if not wrong and is_unproven(there, KEYS[2], KEYS[3]) then
   wrong = redis.error_reply(UNPROVEN)

@@ -266,7 +266,7 @@ mod tests {
     use super::masked;
 
     #[test]
-    fn a_password_is_masked_wherever_it_stands() {
+    fn a_password_is_masked_in_every_position() {
         for (url, shown) in [
             ("redis://u:secret@h:1/0", "redis://***@h:1/0"),
             ("redis://:secret@h", "redis://***@h"),

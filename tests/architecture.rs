@@ -44,7 +44,7 @@ const CHECKS: [Check; 4] = [
 
 /// One test rather than four, so that all violations are printed at once.
 #[test]
-fn the_sources_keep_to_the_architecture() {
+fn the_sources_follow_the_architecture() {
     let sources = sources();
     // An empty list of sources has no violations: the layers must have been found.
     for layer in [

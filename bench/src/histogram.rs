@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_comes_back_to_within_one_part_in_128() {
+    fn a_value_round_trips_within_one_part_in_128() {
         for value in (0..63).map(|bit| 1_u64 << bit).flat_map(|v| [v, v + v / 3]) {
             let back = middle(bucket(value));
             let wrong = (back - value as f64).abs() / (value as f64);

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tally_arrives_among_the_other_answers() {
+    fn a_tally_is_parsed_among_other_replies() {
         let mut latency = Histogram::default();
         latency.record(70_000);
         let tally = Tally {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_tally_has_none() {
+    fn a_reply_without_a_tally_has_none() {
         let heard: Answer = serde_json::from_str(r#"{"at": 5}"#).expect("it is whole");
         assert_eq!((heard.at, heard.tally.is_none()), (Some(5), true));
     }

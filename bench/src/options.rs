@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_measured_unless_something_is_named() {
+    fn everything_is_measured_without_a_filter() {
         let all = run("run --contestants f");
         assert_eq!(all.scenarios.len(), scenario::ALL.len());
         assert_eq!(all.contestants.len(), roster::ALL.len());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_takes_part_has_to_be_built() {
+    fn only_selected_contestants_are_built() {
         let embedded = run("run --contestants f E");
         assert!(
             embedded
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_options_are_rejected() {
         for line in [
             "",
             "walk",

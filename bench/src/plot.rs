@@ -180,7 +180,7 @@ mod tests {
     use crate::book::{Entry, Result};
 
     #[test]
-    fn everybody_on_a_server_has_a_colour_of_its_own() {
+    fn contestants_on_one_server_have_distinct_colours() {
         let drawn: Vec<_> = roster::ALL
             .iter()
             .filter(|one| !one.is_embedded() && !one.is_family())
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_measured_is_drawn() {
+    fn contestants_without_measurements_are_not_drawn() {
         let mut book = Book::default();
         assert!(pictures(&book).is_empty());
         book.entries.push(Entry {

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_around_the_marks_stays() {
+    fn text_outside_the_markers_is_unchanged() {
         let (begin, end) = (
             "<!-- x: written by `scripts/bench publish` -->\n",
             "<!-- end of x -->\n",

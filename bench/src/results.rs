@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn results_round_trip() {
         let mut book = Book::default();
         book.versions.insert("raw", "1".into());
         for result in [

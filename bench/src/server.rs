@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_script_calls_is_not_what_was_sent() {
+    fn commands_inside_scripts_are_not_counted_as_sent() {
         let mut seen = Outside::default();
         seen.note("+1.2 [0 127.0.0.1:5] \"EVALSHA\" \"abc\" \"] \\\"x\"\r\n");
         seen.note("+1.2 [0 lua] \"DEL\" \"k\"\r\n");

@@ -120,7 +120,7 @@ mod tests {
     use crate::book::{Entry, Result};
 
     #[test]
-    fn the_best_is_found_whether_more_or_less_is_better() {
+    fn the_best_result_respects_the_direction_of_the_metric() {
         let mut book = Book::default();
         let mut add = |scenario, contestant, figure, value| {
             book.entries.push(Entry {

@@ -307,12 +307,12 @@ mod tests {
     }
 
     #[test]
-    fn the_grammar_is_sound() {
+    fn the_definition_of_the_arguments_is_valid() {
         grammar().debug_assert();
     }
 
     #[test]
-    fn a_run_is_read_with_all_its_options() {
+    fn a_run_is_parsed_with_all_its_options() {
         let line = "distlock run --url redis://h/ --wait 5s --lease 10s --fixed --at-least 1s \
                     --max-hold 1h --busy-code 0 --grace 0 name --";
         assert!(typed(line).is_err(), "no command");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_the_plain_one_unless_another_is_named() {
+    fn the_default_kind_is_plain() {
         for (flag, kind) in [
             ("", kind::Kind::Plain),
             ("--fenced ", kind::Kind::Fenced),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said_on_one_line_with_the_way_out() {
+    fn invalid_arguments_are_reported_on_one_line_with_a_remedy() {
         for line in [
             "distlock",
             "distlock walk",

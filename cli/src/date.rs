@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_read_as_they_are_written() {
+    fn dates_are_parsed_as_they_are_formatted() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_four_centuries_comes_back() {
+    fn every_day_of_four_centuries_round_trips() {
         for day in 0..146_097 {
             let date = Date {
                 seconds: day * 86_400 + 12_345,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_none() {
+    fn invalid_dates_are_rejected() {
         for text in [
             "",
             "Z",

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_an_options_value_is_left_out() {
+    fn no_part_of_an_option_value_is_ignored() {
         for text in [
             "200ms",
             "1.2s",
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn durations_are_parsed_in_common_notations() {
         for (text, millis) in [
             ("0", 0),
             ("0s", 0),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_the_way_out() {
+    fn invalid_durations_are_rejected_with_a_remedy() {
         for text in [
             "",
             " ",
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_written_to_be_glanced_at() {
+    fn durations_are_formatted_compactly() {
         for (millis, text) in [
             (0, "0s"),
             (350, "350ms"),

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_is_told_as_shells_do() {
+    fn a_signal_has_the_exit_code_of_shells() {
         assert_eq!(by_signal(9), 137);
         assert_eq!(by_signal(15), 143);
         assert_eq!(by_signal(1000), 255);

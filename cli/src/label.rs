@@ -221,7 +221,7 @@ mod tests {
     const SINCE: &str = "2026-11-16T07:40:00Z";
 
     #[test]
-    fn a_label_reads_back_as_it_was_written() {
+    fn a_label_round_trips() {
         let since = Date::parse(SINCE).expect("a date");
         let command = ["sh", "-c", "echo a: b since c"].map(OsString::from);
         for fixed in [false, true] {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_was_here_is_known_to_have_gone() {
+    fn only_processes_of_this_host_are_known_to_have_ended() {
         // No system has that many processes.
         let dead = i32::MAX;
         let who = |host: &str| {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_without_a_variable_is_looked_up() {
+    fn a_user_without_an_environment_variable_is_looked_up() {
         let users =
             "root:x:0:0::/root:/bin/sh\nbroken\n::7:\nann:x:1000:1000:Ann:/home/ann:/bin/sh\n";
         assert_eq!(name_of(0, users).as_deref(), Some("root"));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_labels_of_others_are_shown_as_they_are() {
+    fn labels_of_other_programs_are_shown_unchanged() {
         for label in ["billing-7", "since then: x", "a since b: c", ""] {
             let who = HolderInfo::new(Some(label), "owner");
             assert_eq!((who.to_string(), who.since), (label.to_owned(), None));

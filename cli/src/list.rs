@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_below_each_other() {
+    fn columns_are_aligned() {
         let row = |cells: [&str; 5]| cells.map(str::to_owned);
         let rows = [
             row(["NAME", "B", "C", "D", "E"]),

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_read_back_as_they_were_written() {
+    fn holds_round_trip_through_the_environment() {
         let outer = hold("a \"quoted\"\nname, =", "1:1");
         let inner = hold("b", "2:1");
         let written = environment(vec![outer.clone()], vec![inner.clone()]);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_with_its_hold_and_with_no_other() {
+    fn a_token_belongs_to_its_hold_and_to_no_other() {
         let fenced = Hold {
             token: Some(1_790_000_000_000_001),
             ..hold("a", "1:1")
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_the_environment_says_nothing() {
+    fn an_invalid_environment_variable_is_ignored() {
         for text in ["", "{}", "[1]", "[{\"name\":\"a\"}]", "a"] {
             assert_eq!(parse(text), []);
         }

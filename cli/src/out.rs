@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_gives_the_terminal_no_orders() {
+    fn control_characters_in_a_name_are_escaped() {
         assert_eq!(shown("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(shown("bücher ✉"), "bücher ✉");
         assert_eq!(shown("a\u{202e}b"), "a\\u{202e}b");

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_in_a_message_names_the_store_that_an_option_named() {
+    fn a_suggested_command_names_the_store_of_the_option() {
         let option = |url: Option<&str>| {
             option(&args::Store {
                 url: url.map(str::to_owned),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals_that_want_them() {
+    fn colours_are_used_on_terminals_that_accept_them() {
         let xterm = Some(OsStr::new("xterm"));
         assert!(are_wanted(None, xterm));
         assert!(are_wanted(Some(OsStr::new("")), xterm));

@@ -140,7 +140,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_process_started_before_the_signal_by_the_same_clock() {
+    fn process_start_and_signal_time_share_a_clock() {
         let before = now().expect("Linux has this clock");
         let us = rustix::process::getpid();
         let parent = rustix::process::getppid().expect("tests have a parent");

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_read_whatever_the_process_is_called() {
+    fn a_proc_entry_is_parsed_for_any_process_name() {
         let process = parse("42 (a) b (c) S 7 40 40 0 -1 4194304").expect("an entry");
         assert_eq!((process.pid, process.parent), (pid(42), Some(pid(7))));
         assert_eq!((process.group, process.zombie), (Some(pid(40)), false));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn descendants_are_found_through_the_dead() {
+    fn descendants_of_exited_processes_are_found() {
         let process = |number, parent, zombie| Process {
             pid: pid(number),
             parent: Some(pid(parent)),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_found_in_its_variable_and_nowhere_else() {
+    fn a_text_is_found_only_in_its_variable() {
         let environment = b"A=1\0HELD=[{\"owner\":\"u:1\"}]\0B=u:2\0\xff=u:3\0";
         assert!(mentions(environment, "HELD", "\"u:1\""));
         assert!(!mentions(environment, "HELD", "u:2"));
@@ -169,7 +169,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_is_below_its_parent() {
+    fn this_process_is_a_descendant_of_its_parent() {
         let parent = rustix::process::getppid().expect("tests have a parent");
         let us = rustix::process::getpid();
         let are_we = |process: &Process| process.pid == us;

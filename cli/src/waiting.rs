@@ -124,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_fits_its_terminal() {
+    fn the_status_line_fits_the_terminal() {
         assert_eq!(cut("short", 80), "short");
         assert_eq!(cut("0123456789", 10).chars().count(), 9);
         assert_eq!(cut("0123456789", 0), "…");
     }
 
     #[test]
-    fn without_a_holder_the_line_still_says_what_is_waited_for() {
+    fn the_status_line_names_the_lock_without_a_holder() {
         assert_eq!(line("a\nb", None, Date::now()), "waiting for `a\\nb`");
     }
 }

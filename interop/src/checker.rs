@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_who_overlaps_itself_is_found_too() {
+    fn overlapping_grants_of_one_client_are_found_too() {
         assert_eq!(pairs(&["a us 10 20", "a us 15 25"]).len(), 1);
     }
 
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_comes_back_as_it_was_written() {
+    fn a_line_round_trips() {
         for line in ["a java/3 10 20", "a us/1 10 20 1790000000000001"] {
             let grants = history(&[line]);
             assert_eq!(grants[0].line(), line);

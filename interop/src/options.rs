@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_played_unless_something_is_named() {
+    fn everything_is_played_without_a_filter() {
         let all = run("run --peers p --version 4 --version 3");
         assert_eq!(all.scenarios.len(), scenarios::all().count());
         assert_eq!(all.builds[1].folder, PathBuf::from("p/3"));
@@ -183,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn the_hammer_takes_as_long_as_it_is_told() {
+    fn the_hammer_runs_for_the_configured_time() {
         let options = run("run --peers p --version 4 --hammer 60 --quick");
         assert_eq!(options.pace.hammer, Duration::from_secs(60));
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_options_are_rejected() {
         for line in [
             "",
             "walk",

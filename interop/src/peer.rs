@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_a_value_with_its_times() {
+    fn a_reply_is_a_value_with_its_times() {
         let (id, answer) = parse(r#"{"id":7,"result":false,"from":1,"to":5}"#).expect("whole");
         assert_eq!((id, answer.span.took().as_nanos()), (7, 4));
         assert_eq!(answer.value().expect("a value"), false);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_lacks_something_is_no_answer() {
+    fn an_incomplete_line_is_no_reply() {
         for line in [
             "",
             "x",

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_in_the_documentation_are_those_of_a_run_in_which_everything_passes() {
+    fn the_documented_tables_are_those_of_a_run_without_failures() {
         let expected = expected(&builds());
         let redissons = (
             "docs/redisson-wire.md",

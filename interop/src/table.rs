@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_counted_and_stands_in_the_table() {
+    fn a_failure_is_counted_and_listed_in_the_table() {
         let table = table();
         assert_eq!((table.passed(), table.failed()), (2, 1));
         let expected = "\
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_went_wrong() {
+    fn a_row_names_the_failure() {
         let lines: Vec<String> = table().rows.iter().map(Row::line).collect();
         assert!(lines[0].starts_with("passed") && lines[0].ends_with("(3 ms)"));
         assert!(lines[1].starts_with("FAILED") && lines[1].contains("both held it"));

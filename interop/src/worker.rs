@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_arrives_as_it_was_given() {
+    fn an_order_round_trips() {
         let work = Work {
             urls: vec!["redis://127.0.0.1:1/".into()],
             shared: Shared::Fenced,
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_arrives_as_it_was_given() {
+    fn a_tally_round_trips() {
         let tally = Tally {
             grants: 5,
             refused: 1,

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_come_out_whole_however_the_bytes_are_cut() {
+    fn requests_are_decoded_from_any_split_of_the_bytes() {
         let bytes = b"*2\r\n$3\r\nGET\r\n$3\r\na\r\n\r\nPING  x\r\n*1\r\n$4\r\nPING\r\n";
         for cut in 1..bytes.len() {
             let mut decoder = Decoder::new();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_second_protocol_lacks_has_its_stand_in() {
+    fn types_that_resp2_lacks_have_substitutes() {
         let scored = Value::Scored(vec![(b"a".to_vec(), 1.5)]);
         assert_eq!(encoded(&scored, 2), "*2\r\n$1\r\na\r\n$3\r\n1.5\r\n");
         assert_eq!(encoded(&scored, 3), "*1\r\n*2\r\n$1\r\na\r\n,1.5\r\n");

@@ -33,7 +33,7 @@ mod tests {
     use crate::blocking::Client;
 
     #[test]
-    fn owners_of_clients_that_are_gone_do_not_pile_up() {
+    fn owners_of_dropped_clients_do_not_accumulate() {
         let kept = Client::connect("memory:").expect("memory is always there");
         let mine = kept.thread_owner();
         for _ in 0..10 {

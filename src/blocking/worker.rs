@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_goes_on_in_the_caller_and_the_next_call_is_carried_out() {
+    fn a_panic_resumes_in_the_caller_and_the_next_call_is_executed() {
         let worker = Worker::start().expect("a thread can be started");
         let panics = |worker: &Worker| worker.run::<()>(async { panic!("the work panics") });
         for _ in 0..2 {

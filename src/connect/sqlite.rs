@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_calls_users_by_name_where_they_have_one() {
+    fn a_message_names_users_that_have_a_name() {
         let users = "garbage\nroot:x:0:0:root:/root:/bin/bash\n:x:7:7::/:\n";
         assert_eq!(user_name(0, users), "root (uid 0)");
         assert_eq!(user_name(7, users), "uid 7");

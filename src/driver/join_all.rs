@@ -135,7 +135,7 @@ mod tests {
 
     /// A waker behind a proxy is called by a thread, which takes much longer.
     #[tokio::test]
-    async fn the_wakers_of_the_futures_need_no_shield() {
+    async fn the_wakers_of_the_futures_need_no_proxy() {
         let waker_executor = WakerExecutor::threads();
         let shielded = poll_fn(|cx| {
             let mut waker_proxy = WakerProxy::NONE;

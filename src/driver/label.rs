@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_goes_with_its_client() {
+    fn a_label_is_removed_with_its_client() {
         let label = Label::new(Some("a".into()));
         assert_eq!(
             label.final_announcement(at(1)),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_stays_for_a_hold_that_was_left_to_its_lease() {
+    fn a_label_stays_for_a_forgotten_hold() {
         let label = Label::new(Some("a".into()));
         label.keep_until(at(1000));
         label.keep_until(at(600));

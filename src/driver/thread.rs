@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn where_no_thread_can_be_started_the_error_says_so() {
+    async fn a_failure_to_spawn_a_thread_is_reported() {
         let refused = |_, run: ThreadMain| {
             drop(run);
             Err(io::ErrorKind::WouldBlock.into())

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_has_its_own_and_only_the_greatest_counts() {
+    fn the_greatest_token_of_each_name_is_remembered() {
         let tokens = Tokens::default();
         note(&tokens, "a", 7);
         note(&tokens, "a", 5);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_no_calendar_has_given_is_not_remembered() {
+    fn a_token_too_far_in_the_future_is_not_remembered() {
         let tokens = Tokens::default();
         let day = 24 * 60 * 60 * 1_000_000;
         note(&tokens, "a", TODAY.number() + day);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_use_are_kept_and_others_forgotten() {
+    fn names_in_use_are_kept_and_others_evicted() {
         let tokens = Tokens::default();
         note(&tokens, "used", 1);
         note(&tokens, "unused", 1);

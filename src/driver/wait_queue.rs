@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiter_that_asks_the_store_is_not_overtaken_by_those_behind_it() {
+    fn a_waiter_with_a_request_in_flight_is_not_overtaken_by_later_waiters() {
         let terms = LeaseTerms {
             lease: Duration::from_secs(30),
             keep_alive: true,

@@ -109,7 +109,7 @@ mod tests {
     use crate::protocol::ClientId;
 
     #[test]
-    fn who_left_comes_before_who_came() {
+    fn releases_are_reported_before_grants() {
         let owner = |number| OwnerId::new(ClientId::new([7; 16]), number);
         let at = |second| Moment::at(Duration::from_secs(second));
         let before = vec![(owner(1), at(5)), (owner(2), at(9)), (owner(3), at(9))];

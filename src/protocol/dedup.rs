@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_known_until_it_is_settled_and_refused_from_then_on() {
+    fn a_request_is_deduplicated_until_it_is_acknowledged_and_rejected_afterwards() {
         let mut dedup = DedupTable::default();
         let effect = RecordedOutcome::Altered(Some(2), Some(1));
         dedup.record(key(5, 5), effect, now());
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_comes_late_settles_nothing_anew() {
+    fn a_late_request_acknowledges_nothing_again() {
         let mut dedup = DedupTable::default();
         dedup.record(key(9, 8), RecordedOutcome::Took(1), now());
         dedup.record(key(8, 2), RecordedOutcome::Took(1), now());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_given_back_once() {
+    fn an_acquire_is_undone_once() {
         let mut dedup = DedupTable::default();
         dedup.record(key(1, 1), RecordedOutcome::Took(3), now());
         assert_eq!(dedup.undo(id(1), now()), Some(3));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_forgotten_when_nothing_can_come_any_more() {
+    fn entries_are_evicted_when_no_request_can_arrive_any_more() {
         let mut dedup = DedupTable::default();
         dedup.record(key(1, 1), RecordedOutcome::Undone, now());
         dedup.expire(now() + TOMBSTONE_TTL / 2);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_again_does_so_long_before_all_is_forgotten() {
+    fn retries_end_long_before_entries_are_evicted() {
         let mut dedup = DedupTable::default();
         dedup.record(key(1, 1), RecordedOutcome::Undone, now());
         let late = now() + TOMBSTONE_TTL / 2;

@@ -137,14 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_reads_as_redisson_writes_it() {
+    fn an_owner_is_formatted_as_in_redisson() {
         let client = ClientId::new(0x71b9_6ce8_2746_4c1e_9f3b_0a5c_1c0f_9c11_u128.to_be_bytes());
         let owner = OwnerId::new(client, -12).to_string();
         assert_eq!(owner, "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:-12");
     }
 
     #[test]
-    fn what_reads_as_an_owner_is_one() {
+    fn a_text_in_the_format_of_an_owner_is_one() {
         for text in [
             "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:-12",
             "00000000-0000-0000-0000-000000000000:0",
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_store_would_not_find_is_no_owner() {
+    fn a_text_in_another_format_is_no_owner() {
         for text in [
             "",
             ":",

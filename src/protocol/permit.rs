@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_tells_whose_it_is_to_those_who_know_its_client() {
+    fn a_permit_id_identifies_its_client() {
         let clients = [*b"0123456789abcdef", [255; 16], *b"0123_another_one"].map(ClientId::new);
         for client in clients {
             for (number, permits) in [(0, 1), (7, 3), (1 << 39, 2)] {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_is_refused() {
+    fn invalid_permit_ids_are_rejected() {
         for text in ["", "0", &"g".repeat(32), &"0".repeat(33), &"ä".repeat(16)] {
             assert_eq!(PermitId::from_str(text), Err(ParsePermitIdError), "{text}");
         }

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use super::{Source, collect};
 
 #[test]
-fn every_link_of_a_page_leads_somewhere() {
+fn every_link_of_a_page_has_a_target() {
     let pages = pages();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let exists = |path: &Path| root.join(path).exists();
@@ -30,7 +30,7 @@ fn every_link_of_a_page_leads_somewhere() {
 }
 
 #[test]
-fn a_dead_link_is_found() {
+fn a_broken_link_is_found() {
     let page = |text: &str| text.to_owned();
     let pages = BTreeMap::from([
         ("README.md".into(), page("# distlock\n\n## Which lock")),

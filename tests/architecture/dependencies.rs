@@ -38,7 +38,7 @@ fn every_dependency_is_allowed() {
 }
 
 #[test]
-fn what_is_not_allowed_is_found() {
+fn a_forbidden_dependency_is_found() {
     let allowed = ["MIT".to_owned(), "Zlib".to_owned()];
     let package = |licence: &str, source: Value, requirement: &str| {
         let dependency = serde_json::json!({ "name": "other", "req": requirement, "path": null });

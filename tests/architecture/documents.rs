@@ -19,7 +19,7 @@ const GROUPED: [&str; 3] = ["real", "simulated", "src"];
 const UNITS: [&str; 3] = ["driver", "engine", "protocol"];
 
 #[test]
-fn every_test_that_a_page_names_is_there() {
+fn every_test_that_a_page_names_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tests = tests_of(&files(root));
     assert!(tests.len() > 1000, "only {} tests were found", tests.len());
@@ -35,7 +35,7 @@ fn every_test_that_a_page_names_is_there() {
 }
 
 #[test]
-fn a_test_that_is_not_there_is_missed() {
+fn a_missing_test_is_reported() {
     let text = "
         // fn in_a_comment() {}
         fn no_test() {}

@@ -127,7 +127,7 @@ fn a_script_without_a_head_is_found() {
 }
 
 #[test]
-fn paths_are_read_as_they_are_written() {
+fn paths_are_parsed_as_they_are_written() {
     let code =
         "use a::{b, c::{d, e as f}, g::*}; mod m { fn h() -> i::J<k::L> { super::n() } } o::p";
     let written = paths(&tokens(code));

@@ -27,7 +27,7 @@ async fn connect(url: &str) -> Client {
 
 /// Waiters that were granted the lock in memory were subtracted from the number of waiters twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn as_many_are_shown_to_wait_as_do() {
+async fn the_shown_number_of_waiters_is_exact() {
     let client = connect("memory:").await;
     let mut held = client.lock("x").acquire().await.expect("it is free");
     let (sender, mut granted) = tokio::sync::mpsc::unbounded_channel();
@@ -48,7 +48,7 @@ async fn as_many_are_shown_to_wait_as_do() {
 
 /// The acquire in memory had to yield to other tasks for longer than its lease.
 #[tokio::test(start_paused = true)]
-async fn a_grant_in_memory_after_a_long_pause_is_still_good() {
+async fn a_grant_in_memory_after_a_long_pause_is_still_valid() {
     let client = connect("memory:").await;
     let lease = Lease::Fixed(ms(50));
     let mut acquiring = Box::pin(client.lock("stock").with_lease(lease).acquire());
@@ -68,7 +68,7 @@ async fn a_grant_in_memory_after_a_long_pause_is_still_good() {
 
 /// A client that requests the lock again and again must not keep the holder from ever releasing it.
 #[tokio::test]
-async fn asking_in_memory_without_a_pause_leaves_others_their_turn() {
+async fn polling_in_memory_without_a_pause_starves_no_other_task() {
     let client = connect("memory:").await;
     let guard = client.lock("stock").acquire().await.unwrap();
     let holder = tokio::spawn(async move {
@@ -118,7 +118,7 @@ fn nested_guards_that_are_dropped_in_many_tasks_do_not_hang() {
 
 /// After a reconnect one channel was refused, and with it all other subscriptions.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_channel_that_is_refused_after_a_reconnect_does_not_deafen_the_others() {
+async fn a_channel_denied_after_a_reconnect_leaves_the_other_subscriptions_working() {
     let server = RedisServer::start();
     server.cmd(&["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all"]);
     let url = server.url().replace("redis://", "redis://u:p@");

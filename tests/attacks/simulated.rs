@@ -42,7 +42,7 @@ fn a_client_with_many_holds_is_shown_in_a_few_lines() {
 
 /// This client's own hold had ended, its next waiter had no reply yet, and a newcomer was refused as if the lock were busy.
 #[test]
-fn a_newcomer_behind_a_head_that_is_not_answered_is_not_told_busy() {
+fn a_new_waiter_behind_an_unanswered_head_is_not_reported_busy() {
     simulated(async || {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.addr());
@@ -72,7 +72,7 @@ fn a_newcomer_behind_a_head_that_is_not_answered_is_not_told_busy() {
 
 /// Only the head of the queue sends requests; this one, a waiter in poll mode, sent one per minute.
 #[test]
-fn a_poller_at_the_head_does_not_hold_up_those_who_listen() {
+fn a_poller_at_the_head_does_not_delay_subscribed_waiters() {
     simulated(async || {
         let server = RedisServer::start();
         let (a, b) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -106,7 +106,7 @@ async fn begun_and_left<F: Future + Unpin + Send>(future: &mut F) {
 }
 
 #[test]
-fn a_connect_that_nobody_polls_holds_up_nobody_else() {
+fn an_unpolled_connect_delays_no_other_caller() {
     simulated(async || {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.addr());
@@ -134,7 +134,7 @@ fn a_connect_that_nobody_polls_holds_up_nobody_else() {
 }
 
 #[test]
-fn a_re_entry_that_nobody_polls_holds_up_no_other() {
+fn an_unpolled_re_entry_delays_no_other() {
     simulated(async || {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.addr());
@@ -196,7 +196,7 @@ fn a_burst_of_dropped_guards_does_not_starve_a_renewal() {
 
 /// Requests that waited for the replies of a silent connection kept all other cleanup from being done.
 #[test]
-fn acquires_that_were_cancelled_on_a_silent_connection_hold_up_no_dropped_guard() {
+fn acquires_cancelled_on_a_silent_connection_delay_no_dropped_guard() {
     simulated(async || {
         const LOST: usize = 640;
         let server = RedisServer::start();
@@ -235,7 +235,7 @@ fn acquires_that_were_cancelled_on_a_silent_connection_hold_up_no_dropped_guard(
 
 /// Fields with a colon and a number were taken for owners, and a shopping cart for a lock to force-unlock.
 #[test]
-fn a_hash_of_somebodys_data_is_no_lock_to_break() {
+fn a_hash_of_application_data_is_not_force_released() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -261,7 +261,7 @@ fn a_hash_of_somebodys_data_is_no_lock_to_break() {
 
 /// A client that only tries, while others are waiting, kept every name at which it had yielded to others, without end.
 #[test]
-fn names_that_were_stood_back_from_are_forgotten() {
+fn yielded_names_are_forgotten() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;

@@ -21,7 +21,7 @@ async fn refused(url: &str) -> Error {
 }
 
 #[tokio::test]
-async fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
+async fn an_invalid_address_is_rejected_with_the_reason() {
     let far_too_big = format!("redis://127.0.0.1/{}", u128::MAX);
     for (url, why) in [
         ("", "no scheme"),
@@ -125,7 +125,7 @@ async fn a_database_the_server_does_not_have_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_unavailable_at_once() {
+async fn a_missing_server_is_unavailable_at_once() {
     // Bound and released again: no server listens on this port now.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let nobody = listener.local_addr().unwrap();
@@ -142,7 +142,7 @@ async fn a_server_that_is_not_there_is_unavailable_at_once() {
 }
 
 #[tokio::test]
-async fn something_else_than_a_redis_server_is_unavailable_within_the_time_out() {
+async fn a_server_that_is_not_redis_is_unavailable_within_the_timeout() {
     // This server accepts connections and never sends a byte.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}/1", silent.local_addr().unwrap());
@@ -157,7 +157,7 @@ async fn something_else_than_a_redis_server_is_unavailable_within_the_time_out()
 }
 
 #[tokio::test]
-async fn a_silent_server_is_noticed_at_connect_also_without_a_database() {
+async fn a_silent_server_fails_the_connect_also_without_a_database() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}/", silent.local_addr().unwrap());
     let builder = Client::builder(&url)
@@ -171,7 +171,7 @@ async fn a_silent_server_is_noticed_at_connect_also_without_a_database() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_while_we_connect_is_given_up() {
+async fn a_server_that_falls_silent_during_connect_times_out() {
     let server = RedisServer::start();
     for _ in 0..10 {
         let proxy = ChaosProxy::start(server.addr());
@@ -196,7 +196,7 @@ async fn a_server_that_falls_silent_while_we_connect_is_given_up() {
 
 /// A TLS port closes a connection on which it reads plain text; so does a server that restarts.
 #[tokio::test]
-async fn tls_is_suggested_only_where_no_connection_was_ever_made() {
+async fn tls_is_suggested_only_before_the_first_connection() {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
     let client = connect(&proxy.url()).await;
@@ -212,7 +212,7 @@ async fn tls_is_suggested_only_where_no_connection_was_ever_made() {
 }
 
 #[tokio::test]
-async fn the_forms_that_make_sense_are_read() {
+async fn valid_addresses_are_parsed() {
     let server = RedisServer::start();
     let (port, socket) = (server.port(), server.socket_path());
     let socket = socket.display();
@@ -240,7 +240,7 @@ async fn the_forms_that_make_sense_are_read() {
 }
 
 #[tokio::test]
-async fn an_ipv6_address_is_one() {
+async fn an_ipv6_address_is_accepted() {
     // No server listens there, so the address is not invalid but unavailable.
     let url = format!("redis://[::1]:{}/", RedisServer::start().port());
     let error = refused(&url).await;

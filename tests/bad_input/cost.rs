@@ -91,7 +91,7 @@ const CROWDS: [(u32, u32); 6] = [(150, 1), (200, 1), (250, 1), (500, 1), (150, 4
 
 /// The script stops at the first reader, regardless of how many there are.
 #[tokio::test]
-async fn a_writers_question_costs_the_same_for_any_number_of_readers() {
+async fn a_request_of_a_writer_costs_the_same_for_any_number_of_readers() {
     let server = RedisServer::start();
     let client = client(&server).await;
     let lock = client.rw_lock("crowd");

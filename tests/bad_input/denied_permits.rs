@@ -86,7 +86,7 @@ fn told_if_denied<T>(command: &str, answer: Result<T, Error>) -> Option<T> {
 }
 
 #[test]
-fn leased_permits_are_all_there_whatever_was_denied() {
+fn no_leased_permit_is_lost_whichever_command_is_denied() {
     simulated(async || {
         with_each_denied(rights::of_semaphores("any"), leased).await;
     });
@@ -141,7 +141,7 @@ async fn leased(user: User, command: String) {
 }
 
 #[test]
-fn counted_permits_are_all_there_whatever_was_denied() {
+fn no_counted_permit_is_lost_whichever_command_is_denied() {
     simulated(async || {
         let rules = rights::of_counting().into_iter().map(ToOwned::to_owned);
         with_each_denied(rules.collect(), counted).await;

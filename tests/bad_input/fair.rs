@@ -19,7 +19,7 @@ use super::{IN_VAIN, PATIENCE, connect};
 const NOBODY: &str = "5b3e1d7c-0000-4000-8000-000000000000:1";
 
 #[test]
-fn a_user_with_what_fair_locks_need_has_them() {
+fn a_user_with_the_rights_of_fair_locks_can_use_them() {
     simulated(async || {
         let rules = [rights::commands(), rights::of_fair_locks()].concat();
         can_do_everything(&rules, "", |client| client.fair_lock("needed")).await;
@@ -27,7 +27,7 @@ fn a_user_with_what_fair_locks_need_has_them() {
 }
 
 #[test]
-fn a_user_with_what_it_takes_sees_who_waits() {
+fn a_user_with_the_rights_of_lookups_sees_the_queue() {
     simulated(async || {
         let server = RedisServer::start();
         for seeing in [false, true] {
@@ -53,7 +53,7 @@ fn a_user_with_what_it_takes_sees_who_waits() {
 
 /// A request writes, and a server short of memory refuses writes of a client that has not freed memory first.
 #[test]
-fn who_stands_in_line_keeps_its_place_on_a_server_without_memory() {
+fn a_queued_waiter_keeps_its_position_on_a_server_out_of_memory() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -75,7 +75,7 @@ fn who_stands_in_line_keeps_its_place_on_a_server_without_memory() {
 
 /// Entries that are not owner ids were removed as if waiters had crashed.
 #[test]
-fn a_queue_of_another_program_is_refused_and_stays() {
+fn a_queue_of_another_program_is_rejected_and_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -148,7 +148,7 @@ fn waiters_of_redisson_are_no_foreign_data() {
 /// Runs everything that can happen in a queue, with each of the rights missing: some call fails, or cannot leave the queue. With all of
 /// them, none does.
 #[test]
-fn each_of_the_rights_is_needed() {
+fn each_of_the_rights_is_required() {
     simulated(async || {
         let server = std::sync::Arc::new(RedisServer::start());
         let mut all = JoinSet::new();

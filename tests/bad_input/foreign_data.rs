@@ -45,7 +45,7 @@ async fn try_everything(client: &Client, name: &str, with_scripts: bool) {
 
 /// A hash with a time to live was waited for, and a hash with a field `mode` was taken for a read/write lock.
 #[test]
-fn hashes_of_other_programs_are_refused_by_every_lock_and_stay() {
+fn hashes_of_other_programs_are_rejected_by_every_lock_and_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -144,7 +144,7 @@ fn locks_of_redisson_are_waited_for() {
 }
 
 #[test]
-fn a_long_string_is_no_simple_lock_and_stays() {
+fn a_long_string_is_no_simple_lock_and_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let long = "x".repeat(300);
@@ -166,7 +166,7 @@ fn a_long_string_is_no_simple_lock_and_stays() {
 
 /// Permits that had expired by another program's scores were removed, and its counter raised.
 #[test]
-fn zsets_of_other_programs_are_refused_by_semaphores_and_stay() {
+fn zsets_of_other_programs_are_rejected_by_semaphores_and_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -212,7 +212,7 @@ fn zsets_of_other_programs_are_refused_by_semaphores_and_stay() {
 
 /// Nothing proves that these are permits: the number is missing, and distlock has recorded no client.
 #[test]
-fn a_zset_in_the_format_of_permits_without_a_number_is_refused_and_stays() {
+fn a_zset_of_permits_without_a_number_is_rejected_and_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -256,7 +256,7 @@ fn a_zset_in_the_format_of_permits_without_a_number_is_refused_and_stays() {
 }
 
 #[test]
-fn strings_that_are_no_numbers_are_refused_by_whatever_counts_and_stay() {
+fn strings_that_are_no_numbers_are_rejected_by_all_counters_and_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -294,7 +294,7 @@ fn strings_that_are_no_numbers_are_refused_by_whatever_counts_and_stay() {
 
 /// The type of a key beside the lock is checked before anything is written.
 #[test]
-fn a_key_beside_the_lock_of_another_type_never_follows_a_grant() {
+fn a_side_key_of_another_type_is_detected_before_a_grant() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -323,7 +323,7 @@ fn a_key_beside_the_lock_of_another_type_never_follows_a_grant() {
 
 /// A lock may have the name of the promotion record, and so may another program's string: the client does without the record.
 #[test]
-fn other_data_in_place_of_the_record_of_failovers_is_no_error_and_stays() {
+fn foreign_data_in_the_promotion_record_is_no_error_and_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let record = include_str!("../../src/engine/redis/lua/promoted.lua");
@@ -343,7 +343,7 @@ fn other_data_in_place_of_the_record_of_failovers_is_no_error_and_stays() {
 
 /// A server executes nothing else while it runs a script: the script runs few commands for many permits.
 #[test]
-fn thousands_of_permits_are_taken_renewed_and_released_by_few_commands() {
+fn thousands_of_permits_are_acquired_renewed_and_released_by_few_commands() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -408,7 +408,7 @@ fn a_reader_that_holds_the_lock_too_often_is_refused() {
 }
 
 #[test]
-fn a_crowd_of_readers_costs_a_bounded_number_of_commands() {
+fn many_readers_cost_a_bounded_number_of_commands() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -443,7 +443,7 @@ fn a_crowd_of_readers_costs_a_bounded_number_of_commands() {
 
 /// One foreign field among thousands is rarely part of a sample.
 #[test]
-fn a_crowd_of_readers_with_a_field_of_another_program_is_not_forced_open() {
+fn many_readers_with_a_field_of_another_program_are_not_force_released() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -459,7 +459,7 @@ fn a_crowd_of_readers_with_a_field_of_another_program_is_not_forced_open() {
 }
 
 #[test]
-fn a_hold_that_another_hash_has_replaced_is_lost_and_the_hash_stays() {
+fn a_hold_replaced_by_another_hash_is_lost_and_the_hash_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -499,7 +499,7 @@ fn a_bad_count_costs_no_other_read_lock_its_renewal() {
 
 /// Only a sample of a large hash is checked first; other fields that are found later must not be taken for crashed readers.
 #[test]
-fn a_large_hash_with_owners_and_other_fields_is_left_alone() {
+fn a_large_hash_with_owners_and_other_fields_is_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;

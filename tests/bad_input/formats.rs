@@ -102,7 +102,7 @@ fn hashes_of_other_programs_are_no_locks() {
 }
 
 #[test]
-fn read_write_locks_are_told_from_hashes_with_a_mode() {
+fn read_write_locks_are_distinguished_from_hashes_with_a_mode() {
     let server = RedisServer::start();
     let (reader, writer) = (owner("-3"), owner("4:write"));
     let in_transaction = owner(&format!("4:write:{TRANSACTION}"));

@@ -153,7 +153,7 @@ async fn reads_only(server: &RedisServer, rules: &[&str]) -> [u64; 3] {
 }
 
 #[tokio::test]
-async fn a_user_who_may_only_read_can_inspect_everything_and_writes_nothing() {
+async fn a_read_only_user_can_inspect_everything_and_writes_nothing() {
     let server = RedisServer::start();
     if !server.knows("EVALSHA_RO") {
         // A server before 7.0 does not know the rules that allow the command, either. The user may run scripts, and read in them.
@@ -198,7 +198,7 @@ async fn a_user_without_read_only_scripts_inspects_all_the_same() {
 
 /// A1: `ls` removed expired permits from another program's zset, and raised its counter.
 #[tokio::test]
-async fn members_of_a_foreign_zset_stay_where_they_are() {
+async fn members_of_a_foreign_zset_are_unchanged() {
     let server = RedisServer::start();
     server.cmd(&[
         "ZADD",
@@ -255,7 +255,7 @@ async fn a_foreign_hash_with_a_mode_costs_a_few_calls() {
 
 /// A6: the hash was read whole, by several scripts.
 #[tokio::test]
-async fn a_great_hash_is_not_read() {
+async fn a_large_hash_is_not_read() {
     let server = RedisServer::start();
     fill(
         &server,
@@ -370,7 +370,7 @@ async fn a_list_costs_a_few_round_trips_for_a_page_and_one_call_for_a_lock() {
 /// The user may read the locks and no key beside them: a denied command is not tried again for every lock, since each denial is noted in
 /// the server's ACL LOG.
 #[tokio::test]
-async fn what_a_user_may_not_read_is_tried_once_and_not_for_every_lock() {
+async fn a_denied_read_is_tried_once_and_not_for_every_lock() {
     let server = RedisServer::start();
     let holder = holder(&server).await;
     let mut held = Vec::new();
@@ -400,7 +400,7 @@ async fn what_a_user_may_not_read_is_tried_once_and_not_for_every_lock() {
 }
 
 #[tokio::test]
-async fn great_locks_are_read_page_by_page() {
+async fn large_locks_are_read_page_by_page() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let semaphore = client.semaphore("permits");

@@ -78,7 +78,7 @@ async fn play(rules: Vec<&str>, name: &str) -> Result<(), Broken> {
 }
 
 #[test]
-fn each_word_of_the_line_is_needed() {
+fn each_word_of_the_acl_line_is_required() {
     simulated(async || {
         each_is_needed(rights::line(), &[], async |rules| {
             play(rules, "stock").await
@@ -89,7 +89,7 @@ fn each_word_of_the_line_is_needed() {
 
 /// The user has the keys and channels of the line as well. Of the lock's own, they cover only those that begin with the prefix.
 #[test]
-fn each_word_for_names_with_braces_is_needed() {
+fn each_word_for_names_with_braces_is_required() {
     simulated(async || {
         let braces = rights::added_for("names with a brace");
         each_is_needed(braces, &rights::line(), async |rules| {
@@ -101,7 +101,7 @@ fn each_word_for_names_with_braces_is_needed() {
 
 /// The rights that each kind needs are listed with it; the rights that all kinds need are the line.
 #[test]
-fn the_line_is_what_all_kinds_need() {
+fn the_acl_line_covers_all_kinds() {
     let fenced = rights::of_fenced_locks();
     let mut all = [rights::commands(), rights::of_simple_locks(), fenced].concat();
     all.extend(rights::of_fair_locks());
@@ -149,7 +149,7 @@ fn nothing_denied(server: &RedisServer) -> Result<(), Broken> {
 const PLAIN: [&str; 3] = ["~needed", "~distlock_undone:*", "&redisson_lock__channel:*"];
 
 #[test]
-fn each_right_of_plain_locks_is_needed() {
+fn each_right_of_plain_locks_is_required() {
     simulated(async || {
         let rules = [rights::commands(), PLAIN.to_vec()].concat();
         each_is_needed(rules, &[], async |rules| {
@@ -160,7 +160,7 @@ fn each_right_of_plain_locks_is_needed() {
 }
 
 #[test]
-fn each_right_of_simple_locks_is_needed() {
+fn each_right_of_simple_locks_is_required() {
     simulated(async || {
         let beside = [rights::commands(), PLAIN.to_vec()].concat();
         each_is_needed(rights::of_simple_locks(), &beside, async |rules| {
@@ -171,7 +171,7 @@ fn each_right_of_simple_locks_is_needed() {
 }
 
 #[test]
-fn each_right_of_fenced_locks_is_needed() {
+fn each_right_of_fenced_locks_is_required() {
     simulated(async || {
         let beside = [rights::commands(), PLAIN.to_vec()].concat();
         let mut rules = rights::of_fenced_locks();
@@ -185,7 +185,7 @@ fn each_right_of_fenced_locks_is_needed() {
 }
 
 #[test]
-fn each_right_of_what_counts_is_needed() {
+fn each_right_of_counters_is_required() {
     simulated(async || {
         let beside = [rights::commands(), PLAIN.to_vec()].concat();
         let beside = [beside, vec!["~needed-loaded"]].concat();
@@ -198,7 +198,7 @@ fn each_right_of_what_counts_is_needed() {
 }
 
 #[test]
-fn each_right_is_needed_where_there_are_no_scripts() {
+fn each_right_is_required_without_scripts() {
     simulated(async || {
         let rules = [rights::without_scripts(), PLAIN.to_vec()].concat();
         let rules = [rules, vec!["~redisson_lock_token:*"]].concat();
@@ -222,7 +222,7 @@ fn each_right_is_needed_where_there_are_no_scripts() {
 
 /// The features beyond locks themselves, each with the rights that the page says to add for it.
 #[test]
-fn each_word_of_what_can_be_added_is_needed() {
+fn each_word_of_the_optional_acl_rules_is_required() {
     simulated(async || {
         let line = rights::line();
         let added = |what| (rights::added_for(what), &*line);

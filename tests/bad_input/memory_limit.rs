@@ -24,7 +24,7 @@ fn lease(millis: u64) -> Lease {
 }
 
 #[test]
-fn a_server_without_memory_grants_nothing_and_takes_everything_back() {
+fn a_server_out_of_memory_grants_nothing_and_accepts_releases() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -95,7 +95,7 @@ fn a_server_without_memory_grants_nothing_and_takes_everything_back() {
 }
 
 #[test]
-fn a_lock_that_is_held_can_be_entered_again_without_memory() {
+fn a_held_lock_can_be_re_entered_out_of_memory() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -117,7 +117,7 @@ fn a_lock_that_is_held_can_be_entered_again_without_memory() {
 }
 
 #[test]
-fn a_waiter_is_told_when_the_lock_is_free_but_the_memory_is_not() {
+fn a_waiter_gets_an_error_when_the_lock_is_free_but_memory_is_full() {
     simulated(async || {
         let server = RedisServer::start();
         let (holder, waiter) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -138,7 +138,7 @@ fn a_waiter_is_told_when_the_lock_is_free_but_the_memory_is_not() {
 }
 
 #[test]
-fn an_acquire_in_doubt_is_undone_without_memory() {
+fn an_acquire_in_doubt_is_undone_out_of_memory() {
     simulated(async || {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.addr());

@@ -7,7 +7,7 @@ use super::support::{RedisServer, eventually, rights, simulated};
 use super::{IN_VAIN, PATIENCE, connect};
 
 #[test]
-fn a_server_without_memory_counts_down_and_takes_permits_back() {
+fn a_server_out_of_memory_accepts_count_downs_and_released_permits() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -50,7 +50,7 @@ fn a_server_without_memory_counts_down_and_takes_permits_back() {
 }
 
 #[test]
-fn a_user_with_what_counting_needs_can_count() {
+fn a_user_with_the_rights_of_counters_can_count() {
     simulated(async || {
         let server = RedisServer::start();
         let commands = [rights::commands(), rights::of_counting()].concat();
@@ -115,7 +115,7 @@ fn a_user_with_what_counting_needs_can_count() {
 
 /// A latch never has a count below one.
 #[test]
-fn counting_down_leaves_a_number_that_is_no_latch() {
+fn counting_down_leaves_a_number_that_is_no_latch_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;

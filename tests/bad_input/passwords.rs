@@ -111,7 +111,7 @@ async fn a_plus_in_a_password_is_a_plus() {
 }
 
 #[tokio::test]
-async fn a_password_is_hidden_in_addresses_that_make_no_sense() {
+async fn a_password_is_hidden_in_invalid_addresses() {
     for url in [
         format!("redis://:{CANARY}@"),
         format!("redis://u:{CANARY}@h:port/0"),
@@ -160,7 +160,7 @@ async fn a_password_is_hidden_in_addresses_that_make_no_sense() {
 
 /// A server that looks like a sentinel may be any server.
 #[tokio::test]
-async fn what_may_be_a_password_is_not_sent_as_a_masters_name() {
+async fn a_possible_password_is_not_sent_as_a_master_name() {
     let listening = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listening.local_addr().unwrap().port();
     let url = format!("redis-sentinel://127.0.0.1:{port}/{CANARY}@h/0");
@@ -231,7 +231,7 @@ async fn a_password_is_hidden_in_everything_a_client_shows() {
 }
 
 #[tokio::test]
-async fn connections_and_releases_are_told_without_the_password() {
+async fn connections_and_releases_are_logged_without_the_password() {
     let diary = Diary::open();
     let server = RedisServer::start();
     user(&server);

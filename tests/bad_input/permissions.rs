@@ -30,7 +30,7 @@ async fn gone(server: &RedisServer, name: &str) {
 }
 
 #[test]
-fn a_user_who_may_not_run_scripts_is_told_at_acquire() {
+fn a_user_denied_scripts_gets_an_error_at_acquire() {
     simulated(async || {
         let server = RedisServer::start();
         for (rules, missing) in [
@@ -54,7 +54,7 @@ fn a_user_who_may_not_run_scripts_is_told_at_acquire() {
 }
 
 #[test]
-fn a_user_who_may_not_run_a_command_inside_a_script_is_told_at_acquire() {
+fn a_user_denied_a_command_inside_a_script_gets_an_error_at_acquire() {
     simulated(async || {
         let server = RedisServer::start();
         for command in ["hset", "pexpire", "exists"] {
@@ -70,7 +70,7 @@ fn a_user_who_may_not_run_a_command_inside_a_script_is_told_at_acquire() {
 }
 
 #[test]
-fn a_user_who_may_not_touch_the_key_is_told_at_acquire() {
+fn a_user_denied_the_key_gets_an_error_at_acquire() {
     simulated(async || {
         let server = RedisServer::start();
         let client = without(&server, &["resetkeys", "~mine:*"]).await;
@@ -91,7 +91,7 @@ fn a_user_who_may_not_touch_the_key_is_told_at_acquire() {
 }
 
 #[test]
-fn a_user_who_may_not_publish_is_told_at_release_and_the_lock_is_free() {
+fn a_user_denied_publish_gets_an_error_at_release_and_the_lock_is_free() {
     simulated(async || {
         let server = RedisServer::start();
         let cases: [(&[&str], &str); 2] = [
@@ -124,7 +124,7 @@ fn a_user_who_may_not_publish_is_told_at_release_and_the_lock_is_free() {
 }
 
 #[test]
-fn a_user_who_may_not_delete_is_told_at_release_and_the_lease_ends_it() {
+fn a_user_denied_deletion_gets_an_error_at_release_and_the_lease_expires() {
     simulated(async || {
         let server = RedisServer::start();
         let client = without(&server, &["-hdel"]).await;
@@ -142,7 +142,7 @@ fn a_user_who_may_not_delete_is_told_at_release_and_the_lease_ends_it() {
 }
 
 #[test]
-fn a_user_who_may_not_listen_is_told_when_it_has_to_wait() {
+fn a_user_denied_subscriptions_gets_an_error_when_it_has_to_wait() {
     simulated(async || {
         let server = RedisServer::start();
         let holder = connect(&server.url()).await;
@@ -169,7 +169,7 @@ fn a_user_who_may_not_listen_is_told_when_it_has_to_wait() {
 }
 
 #[test]
-fn a_user_who_loses_its_rights_while_holding_is_told_in_time() {
+fn a_holder_whose_rights_are_revoked_is_notified_in_time() {
     simulated(async || {
         let server = RedisServer::start();
         server.cmd(&[
@@ -193,7 +193,7 @@ fn a_user_who_loses_its_rights_while_holding_is_told_in_time() {
 }
 
 #[test]
-fn a_user_with_only_what_locks_need_can_do_everything() {
+fn a_user_with_only_the_required_rights_can_do_everything() {
     simulated(async || {
         let commands = rights::commands();
         can_do_everything(&commands, "", |client| client.lock("needed")).await;
@@ -201,7 +201,7 @@ fn a_user_with_only_what_locks_need_can_do_everything() {
 }
 
 #[test]
-fn a_user_with_what_simple_locks_need_has_them() {
+fn a_user_with_the_rights_of_simple_locks_can_use_them() {
     simulated(async || {
         let commands = [rights::commands(), rights::of_simple_locks()].concat();
         can_do_everything(&commands, "", |client| client.simple_lock("needed")).await;
@@ -209,7 +209,7 @@ fn a_user_with_what_simple_locks_need_has_them() {
 }
 
 #[test]
-fn a_user_with_what_fenced_locks_need_has_them() {
+fn a_user_with_the_rights_of_fenced_locks_can_use_them() {
     simulated(async || {
         let with_scripts = rights::of_fenced_locks();
         for (plain, fenced, parameters) in [
@@ -223,7 +223,7 @@ fn a_user_with_what_fenced_locks_need_has_them() {
 }
 
 #[test]
-fn a_user_who_may_not_touch_the_tokens_is_told_at_acquire_and_holds_nothing() {
+fn a_user_denied_the_token_counter_gets_an_error_and_holds_nothing() {
     simulated(async || {
         let server = RedisServer::start();
         for parameters in ["", "?scripts=off"] {
@@ -240,7 +240,7 @@ fn a_user_who_may_not_touch_the_tokens_is_told_at_acquire_and_holds_nothing() {
 }
 
 #[test]
-fn a_user_with_what_is_needed_without_scripts_has_locks() {
+fn a_user_with_the_rights_without_scripts_can_use_locks() {
     simulated(async || {
         let commands = rights::without_scripts();
         assert!(!commands.iter().any(|command| command.contains("eval")));
@@ -298,7 +298,7 @@ pub(crate) async fn can_do_everything<K: 'static>(
 
 /// A label and a listing need a few more rights.
 #[test]
-fn a_user_with_what_labels_and_lists_need_has_them() {
+fn a_user_with_the_rights_of_labels_and_lists_can_use_them() {
     simulated(async || {
         let server = RedisServer::start();
         let mut rules = vec!["resetkeys", "-@all", "+scan"];
@@ -325,7 +325,7 @@ fn a_user_with_what_labels_and_lists_need_has_them() {
 }
 
 #[test]
-fn a_user_who_may_not_subscribe_to_patterns_watches_all_the_same() {
+fn a_user_denied_pattern_subscriptions_can_still_watch() {
     simulated(async || {
         let server = RedisServer::start();
         let rules = ["resetchannels", "&redisson_lock__channel:{stock}"];
@@ -347,7 +347,7 @@ fn a_user_who_may_not_subscribe_to_patterns_watches_all_the_same() {
 }
 
 #[test]
-fn a_user_with_only_what_locks_need_hears_of_every_release() {
+fn a_user_with_only_the_required_rights_is_notified_of_every_release() {
     simulated(async || {
         let server = RedisServer::start();
         let rules = ["-ping", "resetchannels", "&redisson_lock__channel:*"];

@@ -15,7 +15,7 @@ use super::{IN_VAIN, PATIENCE, connect};
 const LEASE: Duration = Duration::from_secs(6);
 
 #[test]
-fn a_user_with_what_it_needs_can_write() {
+fn a_user_with_the_required_rights_can_write() {
     simulated(async || {
         let rules = rights();
         let rules: Vec<_> = rules.iter().map(String::as_str).collect();
@@ -24,7 +24,7 @@ fn a_user_with_what_it_needs_can_write() {
 }
 
 #[test]
-fn a_user_with_what_it_needs_can_read_upgrade_and_downgrade() {
+fn a_user_with_the_required_rights_can_read_upgrade_and_downgrade() {
     simulated(async || {
         let server = RedisServer::start();
         let (one, other) = (limited(&server, "").await, limited(&server, "").await);
@@ -39,7 +39,7 @@ fn a_user_with_what_it_needs_can_read_upgrade_and_downgrade() {
 
 /// Any missing right is reported, and nothing is left behind for longer than a lease.
 #[test]
-fn a_user_without_one_of_them_is_told_so_and_leaves_nothing_behind() {
+fn a_user_without_one_of_the_rights_gets_an_error_and_leaves_nothing_behind() {
     simulated(async || {
         // In groups: most of the time is spent waiting for leases to expire.
         let mut missing = rights();
@@ -76,7 +76,7 @@ async fn is_told_so(missing: String) {
 }
 
 #[test]
-fn a_user_who_may_not_touch_the_readers_keys_is_told_and_holds_nothing() {
+fn a_user_denied_the_keys_of_readers_gets_an_error_and_holds_nothing() {
     simulated(async || {
         let server = RedisServer::start();
         let rules = [
@@ -93,7 +93,7 @@ fn a_user_who_may_not_touch_the_readers_keys_is_told_and_holds_nothing() {
 }
 
 #[test]
-fn a_lock_of_another_kind_is_said_to_be_one_or_waited_for_and_left_alone() {
+fn a_lock_of_another_kind_is_reported_or_waited_for_and_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -138,7 +138,7 @@ fn a_lock_of_another_kind_is_said_to_be_one_or_waited_for_and_left_alone() {
 }
 
 #[test]
-fn other_kinds_of_locks_wait_for_a_read_write_lock_or_say_what_it_is_and_leave_it_alone() {
+fn other_kinds_of_locks_wait_for_a_read_write_lock_or_report_it_and_leave_it_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let (one, other) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -204,7 +204,7 @@ fn other_kinds_of_locks_wait_for_a_read_write_lock_or_say_what_it_is_and_leave_i
 }
 
 #[test]
-fn a_hold_that_something_else_has_overwritten_is_lost_and_what_is_there_stays() {
+fn an_overwritten_hold_is_lost_and_the_new_data_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -230,7 +230,7 @@ fn a_hold_that_something_else_has_overwritten_is_lost_and_what_is_there_stays() 
 
 /// The time of a read hold is a key of its own, and none of them may have to be created anew.
 #[test]
-fn a_server_without_memory_lets_nobody_in_and_renews_and_takes_back_what_is_held() {
+fn a_server_out_of_memory_grants_nothing_but_renews_and_releases_holds() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;

@@ -13,7 +13,7 @@ use super::{IN_VAIN, PATIENCE, connect};
 
 /// Runs everything that can be done with permits, with each of the rights missing: some call reports it. With all of them, none does.
 #[test]
-fn each_of_the_rights_of_semaphores_is_needed() {
+fn each_of_the_rights_of_semaphores_is_required() {
     simulated(async || {
         let server = Arc::new(RedisServer::start());
         let mut all = JoinSet::new();
@@ -88,7 +88,7 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
 }
 
 #[test]
-fn permits_are_renewed_and_given_back_on_a_server_without_memory() {
+fn permits_are_renewed_and_released_on_a_server_out_of_memory() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -118,7 +118,7 @@ async fn limited<'a>(server: &'a RedisServer, name: &'a str, rules: &[String]) -
 
 /// The number of one semaphore is lost, and its record of clients is foreign data: the renewals in the same batch are not affected.
 #[test]
-fn a_foreign_note_of_clients_costs_no_semaphore_its_lease() {
+fn a_foreign_value_in_the_client_record_costs_no_semaphore_its_lease() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;

@@ -85,7 +85,7 @@ fn a_lease_of_a_hundred_years_is_kept() {
 }
 
 #[test]
-fn the_shortest_waits_answer_at_once_and_leave_nothing() {
+fn the_shortest_waits_return_at_once_and_leave_nothing() {
     simulated(async || {
         let server = RedisServer::start();
         for url in ["memory:", &server.url()] {
@@ -154,7 +154,7 @@ fn the_longest_waits_and_holds_end_when_they_are_granted() {
 }
 
 #[test]
-fn pauses_of_any_length_between_two_questions_do_not_panic() {
+fn poll_intervals_of_any_length_do_not_panic() {
     simulated(async || {
         let server = RedisServer::start();
         for (first, longest) in [
@@ -189,7 +189,7 @@ fn pauses_of_any_length_between_two_questions_do_not_panic() {
 }
 
 #[test]
-fn a_time_out_or_longest_hold_of_zero_is_refused() {
+fn a_timeout_or_max_hold_of_zero_is_rejected() {
     simulated(async || {
         let server = RedisServer::start();
         for url in ["memory:", &server.url()] {
@@ -205,7 +205,7 @@ fn a_time_out_or_longest_hold_of_zero_is_refused() {
 }
 
 #[test]
-fn time_outs_of_any_length_work() {
+fn timeouts_of_any_length_work() {
     simulated(async || {
         let server = RedisServer::start();
         for limit in [

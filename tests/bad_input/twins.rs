@@ -13,7 +13,7 @@ use super::{PATIENCE, connect, well_said};
 const KINDS: [&str; 5] = ["fair", "read", "write", "semaphore", "counting"];
 
 #[test]
-fn a_name_whose_side_keys_are_anothers_is_refused_while_that_one_exists() {
+fn a_name_with_the_side_keys_of_another_is_rejected_while_that_one_exists() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -66,7 +66,7 @@ fn a_key_prefix_is_part_of_the_name_that_is_compared() {
 
 /// A query for `{y}` does not report the permits of `y`, and a number is not set where it could not be used.
 #[test]
-fn permits_are_reported_for_the_name_whose_number_is_there() {
+fn permits_are_reported_for_the_name_that_has_a_number() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -98,7 +98,7 @@ fn permits_are_reported_for_the_name_whose_number_is_there() {
 
 /// A permit of `y` that expires is not one of `{y}`, although both are made by another program.
 #[test]
-fn no_permit_is_made_up_by_two_semaphores_that_share_their_permits() {
+fn two_semaphores_that_share_their_permits_add_no_permit() {
     simulated(async || {
         const AGE: &str = "
         local permits = redis.call('ZRANGE', KEYS[1], 0, -1)

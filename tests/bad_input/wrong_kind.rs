@@ -22,7 +22,7 @@ pub(crate) fn assert_wrong_kind(name: &str, error: Error) {
 }
 
 #[test]
-fn a_key_of_another_type_is_said_to_be_one_and_left_alone() {
+fn a_key_of_another_type_is_reported_and_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -68,7 +68,7 @@ fn a_key_of_another_type_is_said_to_be_one_and_left_alone() {
 }
 
 #[test]
-fn a_lock_overwritten_by_something_else_is_lost_and_what_is_there_stays() {
+fn an_overwritten_lock_is_lost_and_the_new_data_unchanged() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;

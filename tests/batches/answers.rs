@@ -10,7 +10,7 @@ use super::company::{Call, Company, becomes, begun, ended, gives, said};
 use crate::support::{Fault, Match, RedisServer, Script, simulated, world};
 
 #[test]
-fn each_caller_gets_its_own_answer_and_never_a_neighbours() {
+fn each_caller_gets_its_own_reply_and_never_that_of_another() {
     const ROUNDS: usize = 20;
     const MANY: usize = 60;
     simulated(async || {
@@ -47,7 +47,7 @@ fn each_caller_gets_its_own_answer_and_never_a_neighbours() {
 }
 
 #[test]
-fn what_frees_a_lock_comes_before_what_takes_it() {
+fn releases_are_sent_before_acquires() {
     simulated(async || {
         let company = Company::start().await;
         let (mut calls, mut giving) = (Vec::new(), Vec::new());
@@ -66,7 +66,7 @@ fn what_frees_a_lock_comes_before_what_takes_it() {
 }
 
 #[test]
-fn a_bad_key_of_any_sort_costs_only_its_own_caller_anything() {
+fn a_bad_key_of_any_kind_fails_only_its_own_caller() {
     /// A name and the command that makes it bad.
     const BAD: &[(&str, &[&str])] = &[
         ("text", &["SET", "text", "theirs"]),
@@ -106,7 +106,7 @@ fn a_bad_key_of_any_sort_costs_only_its_own_caller_anything() {
 }
 
 #[test]
-fn keys_we_may_not_touch_cost_only_their_own_callers_anything_even_if_the_network_fails_then() {
+fn denied_keys_fail_only_their_own_callers_even_if_the_network_fails_then() {
     const NAMES: [&str; 7] = [
         "ok-held",
         "ok-held-too",
@@ -173,7 +173,7 @@ fn keys_we_may_not_touch_cost_only_their_own_callers_anything_even_if_the_networ
 }
 
 #[test]
-fn callers_who_go_while_each_call_is_made_by_itself_leave_nothing_behind() {
+fn callers_dropped_while_calls_are_sent_one_by_one_leave_nothing_behind() {
     simulated(async || {
         let company = worker().await;
         let names = ["ok-1", "not-1", "ok-2", "ok-3", "not-2", "ok-4"];
@@ -233,7 +233,7 @@ fn many_callers_need_few_calls_and_one_needs_two() {
 }
 
 #[test]
-fn a_crowd_behind_calls_under_way_travels_together_and_everybody_gets_a_turn() {
+fn calls_queued_behind_calls_in_flight_are_batched_and_all_get_a_turn() {
     const CROWD: usize = 40;
     simulated(async || {
         let company = Company::start().await;

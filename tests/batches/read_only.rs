@@ -9,7 +9,7 @@ use super::company::{Call, Company, becomes};
 use crate::support::{RedisServer, simulated};
 
 #[test]
-fn a_call_that_may_not_write_gives_its_connection_up() {
+fn a_call_with_a_read_only_error_closes_its_connection() {
     simulated(async || {
         for parameters in ["", "?scripts=off"] {
             let company = Company::with(RedisServer::start(), parameters, PATIENCE / 2).await;
@@ -25,7 +25,7 @@ fn a_call_that_may_not_write_gives_its_connection_up() {
 }
 
 #[test]
-fn a_batch_that_may_not_write_gives_its_connection_up() {
+fn a_batch_with_a_read_only_error_closes_its_connection() {
     simulated(async || {
         let company = Company::start().await;
         // The call under way does not write, and so does not fail.
@@ -40,7 +40,7 @@ fn a_batch_that_may_not_write_gives_its_connection_up() {
 }
 
 #[test]
-fn several_locks_that_may_not_be_written_give_their_connection_up() {
+fn several_locks_with_a_read_only_error_close_their_connection() {
     simulated(async || {
         let company = Company::start().await;
         let used = demoted(&company).await;

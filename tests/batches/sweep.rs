@@ -17,7 +17,7 @@ use crate::support::batch::{apart, is_batch};
 use crate::support::{ChaosProxy, Family, Fault, Fenced, Match, Plain, Player, RedisServer};
 use crate::support::{Script, Simple, builder, simulated};
 
-mod whatever_becomes_of_a_mixed_batch_and_its_callers_no_ghost_is_left_and_all_get_their_turn {
+mod any_fault_of_a_mixed_batch_leaves_no_orphaned_hold_and_all_callers_get_a_turn {
     use super::*;
 
     #[test]

@@ -10,7 +10,7 @@ use crate::support::batch::is_batch;
 use crate::support::{Fault, Match, RedisServer, simulated};
 
 #[test]
-fn trouble_is_the_same_in_company_as_alone() {
+fn errors_in_a_batch_are_those_of_single_calls() {
     const TROUBLES: [(&str, &str); 5] = [
         ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
         ("a replica", "a master"),
@@ -73,7 +73,7 @@ fn trouble_is_the_same_in_company_as_alone() {
 }
 
 #[test]
-fn a_server_that_dies_with_a_batch_under_way_leaves_nothing_behind() {
+fn a_server_crash_with_a_batch_in_flight_leaves_nothing_behind() {
     simulated(async || {
         let company = Company::start().await;
         let names = ["take-1", "take-2", "give-1"];
@@ -95,7 +95,7 @@ fn a_server_that_dies_with_a_batch_under_way_leaves_nothing_behind() {
 }
 
 #[test]
-fn without_memory_each_call_of_a_batch_is_answered_rightly() {
+fn each_call_of_a_batch_gets_the_right_reply_out_of_memory() {
     simulated(async || {
         for frees in [false, true] {
             let company = Company::start().await;
@@ -154,7 +154,7 @@ fn without_memory_each_call_of_a_batch_is_answered_rightly() {
 }
 
 #[test]
-fn a_server_that_has_forgotten_its_scripts_answers_a_batch_all_the_same() {
+fn a_batch_succeeds_on_a_server_that_has_forgotten_its_scripts() {
     simulated(async || {
         for (nth, fault) in [
             // The batch is sent by its hash, which the server does not know, then by its text.

@@ -13,12 +13,12 @@ use crate::support::batch::{apart, is_batch};
 use crate::support::{Fault, Match, RedisServer, builder, simulated};
 
 #[test]
-fn waiters_that_ask_in_one_batch_ride_through_whatever_becomes_of_it() {
+fn waiters_with_requests_in_one_batch_survive_any_fault_of_it() {
     simulated(async || sweep(false).await);
 }
 
 #[test]
-fn whoever_waits_behind_one_that_goes_with_its_batch_under_way_gets_its_turn() {
+fn a_waiter_behind_one_dropped_with_its_batch_in_flight_gets_a_turn() {
     simulated(async || sweep(true).await);
 }
 

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 /// Waiters give up and others come: the last to leave ends the subscription.
-pub(crate) async fn waiters_that_give_up_stop_listening<F: Family>(fixture: &Fixture<F>) {
+pub(crate) async fn waiters_that_give_up_unsubscribe<F: Family>(fixture: &Fixture<F>) {
     let name = fixture.name();
     let guard = hold(&fixture.theirs.lock(name.as_str())).await;
     for _ in 0..100 {
@@ -91,7 +91,7 @@ async fn drop_calls<F: Family>() {
 
 /// A dropped call is no evidence against the connection, however long ago the last reply was.
 #[test]
-fn calls_that_are_dropped_do_not_cost_the_connection() {
+fn dropped_calls_do_not_close_the_connection() {
     simulated(async || {
         let server = RedisServer::start();
         let client = builder(&server.url()).command_timeout(A_SECOND);
@@ -121,7 +121,7 @@ fn calls_that_are_dropped_do_not_cost_the_connection() {
 
 /// If anything kept the client alive, its connections would live on.
 #[test]
-fn a_client_that_is_dropped_after_all_this_leaves_no_connection() {
+fn a_client_dropped_after_cancelled_calls_leaves_no_connection() {
     simulated(async || {
         let server = RedisServer::start();
         let client = builder(&server.url()).default_lease(Lease::KeepAlive(LEASE));

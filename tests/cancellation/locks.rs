@@ -65,9 +65,7 @@ pub(crate) async fn an_acquire_of_another_clients_lock_leaves_nothing_behind<F: 
 }
 
 /// Drops the acquire before its deadline, or has it time out: the waiter behind it goes on.
-pub(crate) async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind<F: Family>(
-    fixture: &Fixture<F>,
-) {
+pub(crate) async fn a_timed_out_acquire_leaves_nothing_behind<F: Family>(fixture: &Fixture<F>) {
     let story = async |at: DropAt| {
         let name = fixture.name();
         let theirs = hold(&fixture.theirs.against(name.as_str())).await;
@@ -87,7 +85,7 @@ pub(crate) async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind<F: Fa
 
 /// Drops the waiter in the queue behind a hold of its own client, and as the lock is handed off: in memory, by the store in the same
 /// script, or by a new request to the store.
-pub(crate) async fn a_waiter_behind_its_own_client_leaves_nothing_behind_and_lets_the_next_one_up<
+pub(crate) async fn a_waiter_behind_its_own_client_leaves_nothing_behind_and_wakes_the_next<
     F: Family,
 >(
     fixture: &Fixture<F>,
@@ -149,7 +147,7 @@ pub(crate) async fn a_run_releases_the_lock<F: Family>(fixture: &Fixture<F>) {
     fixture.sweep("run", 7, story).await;
 }
 
-pub(crate) async fn a_re_entry_leaves_the_count_as_it_was<F: Family>(fixture: &Fixture<F>) {
+pub(crate) async fn a_dropped_re_entry_leaves_the_count_unchanged<F: Family>(fixture: &Fixture<F>) {
     for waits in [true, false] {
         let story = async |at: DropAt| {
             let name = fixture.name();
@@ -174,7 +172,9 @@ pub(crate) async fn a_re_entry_leaves_the_count_as_it_was<F: Family>(fixture: &F
     }
 }
 
-pub(crate) async fn a_partial_release_goes_on_without_its_caller<F: Family>(fixture: &Fixture<F>) {
+pub(crate) async fn a_partial_release_completes_without_its_caller<F: Family>(
+    fixture: &Fixture<F>,
+) {
     let story = async |at: DropAt| {
         let name = fixture.name();
         let lock = fixture.ours.one_owners(&name);
@@ -191,7 +191,7 @@ pub(crate) async fn a_partial_release_goes_on_without_its_caller<F: Family>(fixt
     fixture.sweep("partial release", 3, story).await;
 }
 
-pub(crate) async fn a_release_goes_on_without_its_caller<F: Family>(fixture: &Fixture<F>) {
+pub(crate) async fn a_release_completes_without_its_caller<F: Family>(fixture: &Fixture<F>) {
     let story = async |at: DropAt| {
         let name = fixture.name();
         let guard = hold(&fixture.ours.lock(name.as_str())).await;
@@ -206,9 +206,7 @@ pub(crate) async fn a_release_goes_on_without_its_caller<F: Family>(fixture: &Fi
 }
 
 /// Drops the release: the lock goes to the next waiter, in memory or through the store.
-pub(crate) async fn a_release_that_is_dropped_lets_the_next_one_in<F: Family>(
-    fixture: &Fixture<F>,
-) {
+pub(crate) async fn a_dropped_release_lets_the_next_waiter_in<F: Family>(fixture: &Fixture<F>) {
     let through_the_store = fixture.with(|builder| builder.handoff_limit(0)).await;
     for (fixture, places) in [(fixture, 1), (&through_the_store, 3)] {
         let story = async |at: DropAt| {
@@ -248,7 +246,7 @@ pub(crate) async fn an_extension_leaves_the_lock_held<F: Family>(fixture: &Fixtu
 }
 
 /// Drops a close: from its first poll on, all holds are released and no waiter waits any more, whether it is awaited or not.
-pub(crate) async fn a_close_goes_on_without_its_caller<F: Family>(fixture: &Fixture<F>) {
+pub(crate) async fn a_close_completes_without_its_caller<F: Family>(fixture: &Fixture<F>) {
     let story = async |at: DropAt| {
         let fixture = fixture.with(|builder| builder).await;
         let (name, waited_for) = (fixture.name(), fixture.name());

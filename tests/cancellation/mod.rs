@@ -47,13 +47,13 @@ stories! {
     [
         locks::an_acquire_of_a_free_lock_leaves_nothing_behind
         locks::an_acquire_of_another_clients_lock_leaves_nothing_behind
-        locks::an_acquire_that_runs_out_of_time_leaves_nothing_behind
-        locks::a_waiter_behind_its_own_client_leaves_nothing_behind_and_lets_the_next_one_up
+        locks::a_timed_out_acquire_leaves_nothing_behind
+        locks::a_waiter_behind_its_own_client_leaves_nothing_behind_and_wakes_the_next
         locks::a_run_releases_the_lock
-        locks::a_release_goes_on_without_its_caller
-        locks::a_release_that_is_dropped_lets_the_next_one_in
+        locks::a_release_completes_without_its_caller
+        locks::a_dropped_release_lets_the_next_waiter_in
         locks::an_extension_leaves_the_lock_held
-        locks::a_close_goes_on_without_its_caller
+        locks::a_close_completes_without_its_caller
     ] with
     plain: Plain on [redis Redis, redis_without_scripts WithoutScripts, memory Memory, sqlite File];
     simple: Simple on [redis Redis, redis_without_scripts WithoutScripts, memory Memory];
@@ -69,8 +69,8 @@ stories! {
 mod owners {
     stories! {
         [
-            locks::a_re_entry_leaves_the_count_as_it_was
-            locks::a_partial_release_goes_on_without_its_caller
+            locks::a_dropped_re_entry_leaves_the_count_unchanged
+            locks::a_partial_release_completes_without_its_caller
         ] with
         plain: Plain on [redis Redis, redis_without_scripts WithoutScripts, memory Memory, sqlite File];
         simple: Simple on [redis Redis, redis_without_scripts WithoutScripts];
@@ -94,7 +94,7 @@ stories! {
 
 mod subscriptions {
     stories! {
-        [leftovers::waiters_that_give_up_stop_listening] with
+        [leftovers::waiters_that_give_up_unsubscribe] with
         plain: Plain on [redis Redis];
         fair: Fair on [redis Redis];
     }

@@ -34,9 +34,9 @@ macro_rules! stories {
 stories! {
     [
         an_acquire_of_free_locks_leaves_nothing_behind
-        an_acquire_of_locks_of_which_one_is_theirs_leaves_nothing_behind
-        an_acquire_that_runs_out_of_time_leaves_nothing_behind
-        a_release_goes_on_without_its_caller
+        an_acquire_of_locks_of_which_one_is_busy_leaves_nothing_behind
+        a_timed_out_acquire_leaves_nothing_behind
+        a_release_completes_without_its_caller
         a_run_releases_all
     ] on
     redis: [Redis];
@@ -125,7 +125,7 @@ async fn an_acquire_of_free_locks_leaves_nothing_behind(stores: &Stores) {
 }
 
 /// Drops the acquire while a request is under way, while it waits and holds the others, and as the last becomes free.
-async fn an_acquire_of_locks_of_which_one_is_theirs_leaves_nothing_behind(stores: &Stores) {
+async fn an_acquire_of_locks_of_which_one_is_busy_leaves_nothing_behind(stores: &Stores) {
     let story = async |at: DropAt| {
         let names = stores.names();
         let mut theirs = Some(stores.theirs(&names).await);
@@ -147,7 +147,7 @@ async fn an_acquire_of_locks_of_which_one_is_theirs_leaves_nothing_behind(stores
     stores.0[0].sweep("acquire, busy", 4, story).await;
 }
 
-async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind(stores: &Stores) {
+async fn a_timed_out_acquire_leaves_nothing_behind(stores: &Stores) {
     let story = async |at: DropAt| {
         let names = stores.names();
         let theirs = stores.theirs(&names).await;
@@ -165,7 +165,7 @@ async fn an_acquire_that_runs_out_of_time_leaves_nothing_behind(stores: &Stores)
         .await;
 }
 
-async fn a_release_goes_on_without_its_caller(stores: &Stores) {
+async fn a_release_completes_without_its_caller(stores: &Stores) {
     let story = async |at: DropAt| {
         let names = stores.names();
         let guard = stores.lock(&names).acquire().await.expect("all are free");

@@ -16,7 +16,7 @@ async fn refused(url: &str) -> Error {
 }
 
 #[test]
-fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
+fn an_invalid_address_is_rejected_with_the_reason() {
     simulated(async || {
         for (url, why) in [
             ("redis-cluster://", "host"),
@@ -51,7 +51,7 @@ fn an_address_that_makes_no_sense_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_server_alone_and_one_of_many_are_told_apart() {
+fn a_standalone_server_and_a_cluster_node_are_distinguished() {
     simulated(async || {
         let alone = RedisServer::start();
         let error = refused(&alone.own_url().replace("redis:", "redis-cluster:")).await;
@@ -73,7 +73,7 @@ fn a_server_alone_and_one_of_many_are_told_apart() {
 }
 
 #[test]
-fn one_server_of_the_address_is_enough() {
+fn one_reachable_server_of_the_address_is_enough() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let one = cluster.redis()[2].addr();
@@ -90,7 +90,7 @@ fn one_server_of_the_address_is_enough() {
 }
 
 #[test]
-fn a_password_is_for_all_of_them() {
+fn a_password_applies_to_all_nodes() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         for server in cluster.redis() {

@@ -15,7 +15,7 @@ async fn found(client: &Client, what: &str) -> (Severity, String) {
 }
 
 #[test]
-fn an_operator_is_told_what_is_unsafe_about_it() {
+fn an_unsafe_configuration_is_reported() {
     simulated(async || {
         let cluster = Cluster::start();
         let client = connect(&cluster).await;
@@ -58,7 +58,7 @@ fn masters_without_replicas_are_named() {
 }
 
 #[test]
-fn a_server_that_is_gone_or_takes_no_lock_is_named_beside_what_the_others_say() {
+fn a_failed_node_is_named_beside_the_findings_of_the_others() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let client = connect(&cluster).await;

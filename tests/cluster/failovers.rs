@@ -29,7 +29,7 @@ fn a_held_lock_survives_a_failover_and_is_renewed_and_released_at_the_new_master
 }
 
 #[test]
-fn a_held_lock_survives_the_death_of_its_master() {
+fn a_held_lock_survives_the_crash_of_its_master() {
     simulated(async || {
         let cluster = Cluster::start();
         let (client, other) = (connect(&cluster).await, connect(&cluster).await);
@@ -49,7 +49,7 @@ fn a_held_lock_survives_the_death_of_its_master() {
 
 /// The loss is reported at once, not when the lease would have been renewed.
 #[test]
-fn a_holder_that_the_new_master_has_never_heard_of_is_told() {
+fn a_holder_unknown_to_the_new_master_is_notified() {
     simulated(async || {
         let cluster = Cluster::start();
         let client = connect(&cluster).await;
@@ -67,7 +67,7 @@ fn a_holder_that_the_new_master_has_never_heard_of_is_told() {
 }
 
 #[test]
-fn a_grant_counts_only_when_the_slots_own_replica_has_it() {
+fn a_grant_counts_only_when_a_replica_of_its_slot_has_it() {
     simulated(async || {
         let cluster = Cluster::start();
         let durability = Durability::Replicas {
@@ -111,7 +111,7 @@ async fn is_granted(client: &distlock::Client, name: &str) -> bool {
 }
 
 #[test]
-fn after_a_failover_its_slots_alone_are_waited_for() {
+fn after_a_failover_only_its_slots_are_delayed() {
     simulated(async || {
         let cluster = Cluster::start();
         sleep(DELAY * 2).await;
@@ -157,7 +157,7 @@ fn after_a_failover_its_slots_alone_are_waited_for() {
 
 /// The record of a promotion is in one of the promoted master's slots.
 #[test]
-fn no_client_waits_for_ever_where_the_slot_of_the_record_has_gone() {
+fn no_client_waits_forever_after_the_slot_of_the_promotion_record_moved() {
     simulated(async || {
         let cluster = Cluster::start();
         sleep(DELAY * 2).await;
@@ -190,7 +190,7 @@ const UNSPOKEN: &[&str] = &[
 ];
 
 #[test]
-fn no_caller_is_told_that_a_lock_is_elsewhere_or_nowhere() {
+fn no_caller_gets_a_redirection_or_cluster_error() {
     simulated(async || {
         let cluster = Cluster::start();
         let mut owners: Vec<usize> = Hammer::names().map(|name| cluster.node_of(&name)).collect();

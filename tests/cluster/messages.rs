@@ -44,7 +44,7 @@ async fn is_told(holder: &Client, waiter: &Client, name: &str, what: &str) {
 
 /// A client in mode `both` also notifies a fleet of both other modes.
 #[test]
-fn a_waiter_is_told_in_every_mode() {
+fn a_waiter_is_notified_in_every_pubsub_mode() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let both = by(&cluster, "?pubsub=both").await;
@@ -62,7 +62,7 @@ fn a_waiter_is_told_in_every_mode() {
 }
 
 #[test]
-fn a_waiter_goes_on_at_the_successor_of_a_master_that_died() {
+fn a_waiter_continues_at_the_successor_of_a_crashed_master() {
     simulated(async || {
         let cluster = Cluster::start();
         let (holder, waiter) = (connect(&cluster).await, connect(&cluster).await);
@@ -79,7 +79,7 @@ fn a_waiter_goes_on_at_the_successor_of_a_master_that_died() {
 
 /// And it has unsubscribed where the slot was.
 #[test]
-fn a_waiter_listens_wherever_the_slot_has_gone() {
+fn a_waiter_subscribes_at_the_new_node_of_a_moved_slot() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         for mode in PUBSUB_MODES {

@@ -16,7 +16,7 @@ const LEASE: Lease = Lease::KeepAlive(Duration::from_secs(30));
 
 /// A slot that is being moved allows commands on one key at a time, wherever the key is.
 #[test]
-fn a_hold_is_renewed_and_released_while_its_slot_is_on_its_way() {
+fn a_hold_is_renewed_and_released_while_its_slot_migrates() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let client = connect(&cluster).await;
@@ -67,7 +67,7 @@ async fn hammer(client: Client, tally: Arc<Tally>) {
 }
 
 #[test]
-fn a_slot_that_moves_to_and_fro_lets_no_two_in_and_keeps_no_client_out() {
+fn a_slot_that_migrates_back_and_forth_keeps_exclusion_and_starves_no_client() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let tally = Arc::new(Tally::default());
@@ -104,7 +104,7 @@ fn a_slot_that_moves_to_and_fro_lets_no_two_in_and_keeps_no_client_out() {
 
 /// No server can serve keys that it does not have: the caller is told that, and not where the slot may be.
 #[test]
-fn a_caller_is_not_told_where_a_slot_is_on_its_way_to() {
+fn a_caller_sees_no_redirection_while_a_slot_migrates() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let builder = builder(&cluster.url()).command_timeout(Duration::from_secs(2));
@@ -126,7 +126,7 @@ fn a_caller_is_not_told_where_a_slot_is_on_its_way_to() {
 
 /// The lease of a read hold is a key of its own, which may still be on its way when the lock has arrived.
 #[test]
-fn readers_are_not_taken_for_gone_while_their_slot_is_on_its_way() {
+fn readers_are_not_taken_for_expired_while_their_slot_migrates() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let (one, other) = (connect(&cluster).await, connect(&cluster).await);
@@ -154,7 +154,7 @@ fn readers_are_not_taken_for_gone_while_their_slot_is_on_its_way() {
 
 /// Both are renewed at once, by the same server.
 #[test]
-fn a_slot_that_is_long_on_its_way_costs_no_lock_beside_it_its_lease() {
+fn a_long_slot_migration_costs_no_other_lock_its_lease() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let client = connect(&cluster).await;

@@ -22,7 +22,7 @@ async fn connect(cluster: &Cluster, pubsub: &str) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_gets_the_lock_where_its_slot_has_gone_and_where_its_master_has_died() {
+async fn a_waiter_gets_the_lock_after_a_slot_migration_and_after_a_master_crash() {
     let cluster = beside(Cluster::start);
     let (holder, waiter) = (connect(&cluster, "").await, connect(&cluster, "").await);
     let lock = holder.lock("moved").with_lease(LONG);

@@ -70,7 +70,7 @@ fn a_list_costs_a_few_calls_for_a_page_and_one_for_a_lock() {
 }
 
 #[test]
-fn a_name_whose_keys_cannot_be_together_is_refused_with_the_reason() {
+fn a_name_whose_keys_need_two_slots_is_rejected_with_the_reason() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let client = connect(&cluster).await;
@@ -91,7 +91,7 @@ fn a_name_whose_keys_cannot_be_together_is_refused_with_the_reason() {
 }
 
 #[test]
-fn several_locks_are_taken_together_whatever_their_slots() {
+fn several_locks_are_acquired_together_in_any_slots() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let client = connect(&cluster).await;
@@ -108,7 +108,7 @@ fn several_locks_are_taken_together_whatever_their_slots() {
 }
 
 #[test]
-fn a_server_that_hangs_does_not_hold_up_connecting() {
+fn a_hung_server_does_not_delay_connecting() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         cluster.redis()[1].stop_process();
@@ -126,7 +126,7 @@ fn a_server_that_hangs_does_not_hold_up_connecting() {
 
 /// The hanging server sends no reply for longer than the other lock's lease.
 #[test]
-fn a_server_that_hangs_costs_no_lock_elsewhere_its_lease() {
+fn a_hung_server_costs_no_lock_on_other_servers_its_lease() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         cluster.configure("cluster-require-full-coverage", "no");

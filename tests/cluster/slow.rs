@@ -7,7 +7,7 @@ use crate::support::{ChaosProxy, Cluster, Fault, Match, Words, eventually, simul
 
 /// Once the slot map is known, the next refresh does not wait for a slow server. If all are slow, and every connection is lost, it has to.
 #[test]
-fn a_failover_is_followed_though_connecting_takes_longer_than_an_answer_may() {
+fn a_failover_is_followed_though_connecting_takes_longer_than_the_reply_timeout() {
     simulated(async || {
         let cluster = Cluster::start();
         let proxies = announced(&cluster);
@@ -31,7 +31,7 @@ fn a_failover_is_followed_though_connecting_takes_longer_than_an_answer_may() {
 
 /// A server that takes longer to connect to than another one takes to reply is not waited for.
 #[test]
-fn a_server_that_never_greets_does_not_keep_the_others_from_being_asked() {
+fn a_server_that_never_completes_its_handshake_does_not_block_the_others() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let proxies = announced(&cluster);

@@ -23,7 +23,7 @@ fn url_of_a_user(cluster: &Cluster, rights: &[&str]) -> String {
 
 /// The hosts in the url are those of the first three nodes.
 #[test]
-fn the_line_to_copy_works() {
+fn the_documented_address_works() {
     simulated(async || {
         let cluster = Cluster::start_masters();
         let mut lines = PAGE.lines();
@@ -37,7 +37,7 @@ fn the_line_to_copy_works() {
 
 /// No right is superfluous, and none is missing.
 #[test]
-fn a_user_needs_the_rights_that_the_page_lists() {
+fn a_user_needs_the_documented_rights() {
     simulated(async || {
         let words = rights::added_for(rights::CLUSTER);
         let mut all = rights::commands();

@@ -13,17 +13,17 @@ use crate::stage::{PATIENCE, Played, Stage, TRIES, soon_blocking};
 on_every_engine! { call with Plain:
     a_client_excludes_another,
     a_thread_waits_until_the_lock_is_released,
-    a_wait_that_is_over_ends_with_none,
-    run_gives_the_works_value_and_the_lock_back,
-    work_that_panics_gives_the_lock_back,
+    a_timed_out_wait_returns_none,
+    run_returns_the_value_of_the_work_and_releases_the_lock,
+    work_that_panics_releases_the_lock,
     leases_are_renewed_while_the_thread_computes,
-    a_holder_waits_for_the_news_of_a_loss,
+    a_holder_can_wait_for_a_loss,
     a_fixed_lease_can_be_extended,
-    a_forgotten_lock_stays_taken_for_its_lease,
-    who_holds_what_is_seen_from_outside,
-    what_happens_is_told_one_thing_after_the_other,
-    closing_gives_back_what_is_held_and_fails_whoever_waits,
-    it_works_inside_an_async_runtime,
+    a_forgotten_lock_stays_held_for_its_lease,
+    the_holders_of_locks_are_visible_to_an_admin,
+    a_watch_returns_events_in_order,
+    closing_releases_holds_and_fails_waiters,
+    blocking_calls_work_inside_an_async_runtime,
 }
 
 mod permits;
@@ -95,7 +95,7 @@ fn a_thread_waits_until_the_lock_is_released(stage: &Stage) -> Played {
     Ok(())
 }
 
-fn a_wait_that_is_over_ends_with_none(stage: &Stage) -> Played {
+fn a_timed_out_wait_returns_none(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire()?;
@@ -119,7 +119,7 @@ fn a_wait_that_is_over_ends_with_none(stage: &Stage) -> Played {
     held.release()
 }
 
-fn run_gives_the_works_value_and_the_lock_back(stage: &Stage) -> Played {
+fn run_returns_the_value_of_the_work_and_releases_the_lock(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let outside = b.lock(&*name);
@@ -151,7 +151,7 @@ fn run_gives_the_works_value_and_the_lock_back(stage: &Stage) -> Played {
     Ok(())
 }
 
-fn work_that_panics_gives_the_lock_back(stage: &Stage) -> Played {
+fn work_that_panics_releases_the_lock(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let lock = a.lock(&*name);
@@ -177,7 +177,7 @@ fn leases_are_renewed_while_the_thread_computes(stage: &Stage) -> Played {
     held.release()
 }
 
-fn a_holder_waits_for_the_news_of_a_loss(stage: &Stage) -> Played {
+fn a_holder_can_wait_for_a_loss(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let lease = Lease::KeepAlive(Duration::from_secs(6));
@@ -217,7 +217,7 @@ fn a_fixed_lease_can_be_extended(stage: &Stage) -> Played {
     Ok(())
 }
 
-fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage) -> Played {
+fn a_forgotten_lock_stays_held_for_its_lease(stage: &Stage) -> Played {
     let client = connect(stage)?;
     let lock = client.lock(stage.name("stock"));
     let asked = Instant::now();
@@ -235,7 +235,7 @@ fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage) -> Played {
     next.release()
 }
 
-fn who_holds_what_is_seen_from_outside(stage: &Stage) -> Played {
+fn the_holders_of_locks_are_visible_to_an_admin(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     assert_eq!(b.admin().inspect(&name)?, None);
@@ -255,7 +255,7 @@ fn who_holds_what_is_seen_from_outside(stage: &Stage) -> Played {
     Ok(())
 }
 
-fn closing_gives_back_what_is_held_and_fails_whoever_waits(stage: &Stage) -> Played {
+fn closing_releases_holds_and_fails_waiters(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let (one, two) = (stage.name("one"), stage.name("two"));
     let held = a.lock(&*one).acquire()?;
@@ -277,7 +277,7 @@ fn closing_gives_back_what_is_held_and_fails_whoever_waits(stage: &Stage) -> Pla
 }
 
 /// The API blocks the thread it is called on, and does not panic there, nor when it is dropped there.
-fn it_works_inside_an_async_runtime(stage: &Stage) -> Played {
+fn blocking_calls_work_inside_an_async_runtime(stage: &Stage) -> Played {
     let name = stage.name("stock");
     let calls = || {
         let client = connect(stage)?;
@@ -303,7 +303,7 @@ fn it_works_inside_an_async_runtime(stage: &Stage) -> Played {
     several.block_on(async { calls() })
 }
 
-fn what_happens_is_told_one_thing_after_the_other(stage: &Stage) -> Played {
+fn a_watch_returns_events_in_order(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire()?;

@@ -10,7 +10,7 @@ use crate::stage::{PATIENCE, Played, Stage};
 
 on_every_engine_with_scripts! { call with Plain:
     threads_wait_until_a_latch_is_open,
-    threads_take_permits_and_give_them_back,
+    threads_acquire_and_release_permits,
 }
 
 /// Long enough for the store's reply that nothing is available.
@@ -37,7 +37,7 @@ fn threads_wait_until_a_latch_is_open(stage: &Stage) -> Played {
     Ok(())
 }
 
-fn threads_take_permits_and_give_them_back(stage: &Stage) -> Played {
+fn threads_acquire_and_release_permits(stage: &Stage) -> Played {
     let (a, b) = clients(stage)?;
     let slots = a.counting_semaphore(stage.name("slots"));
     assert!(slots.try_set(2)?);

@@ -8,9 +8,9 @@ use distlock::{Error, Lease, LostReason};
 use crate::stage::{PATIENCE, Played, Stage};
 
 on_every_engine! { call with Plain:
-    several_are_taken_together_and_given_back,
-    several_that_are_forgotten_stay_taken_for_their_leases,
-    one_on_most_servers_is_taken_lost_and_forgotten,
+    several_locks_are_acquired_together_and_released,
+    several_forgotten_locks_stay_held_for_their_leases,
+    a_quorum_lock_is_acquired_lost_and_forgotten,
 }
 
 const SHORT: Duration = Duration::from_secs(3);
@@ -19,7 +19,7 @@ fn connect(stage: &Stage) -> Result<Client, Error> {
     Client::connect_with(stage.builder())
 }
 
-fn several_are_taken_together_and_given_back(stage: &Stage) -> Played {
+fn several_locks_are_acquired_together_and_released(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let names = [stage.name("one"), stage.name("two")];
     let both = |client: &Client| {
@@ -53,7 +53,7 @@ fn several_are_taken_together_and_given_back(stage: &Stage) -> Played {
     guard.release()
 }
 
-fn several_that_are_forgotten_stay_taken_for_their_leases(stage: &Stage) -> Played {
+fn several_forgotten_locks_stay_held_for_their_leases(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let names = [stage.name("one"), stage.name("two")];
     let asked = Instant::now();
@@ -74,7 +74,7 @@ fn several_that_are_forgotten_stay_taken_for_their_leases(stage: &Stage) -> Play
     Ok(())
 }
 
-fn one_on_most_servers_is_taken_lost_and_forgotten(stage: &Stage) -> Played {
+fn a_quorum_lock_is_acquired_lost_and_forgotten(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("nightly");
     let alone = |client: &Client| {

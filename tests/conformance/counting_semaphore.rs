@@ -12,21 +12,21 @@ use crate::stage::{PATIENCE, Plain, Played, Stage, begun, in_time, waits};
 mod waiting;
 
 on_every_engine_with_scripts! { play with Plain:
-    permits_are_taken_and_given_back,
-    a_semaphore_that_nobody_has_set_has_no_permits,
-    the_number_of_permits_is_set_once_or_set_anew,
-    no_permits_are_had_without_asking_anybody,
-    permits_may_be_fewer_than_none,
-    all_permits_that_are_there_are_drained,
-    a_semaphore_that_is_deleted_is_forgotten_and_those_who_wait_go_on_waiting,
+    permits_are_acquired_and_released,
+    an_unset_semaphore_has_no_permits,
+    the_number_of_permits_is_set_once_or_replaced,
+    acquiring_no_permits_sends_no_request,
+    the_number_of_permits_may_be_negative,
+    all_available_permits_are_drained,
+    a_deleted_semaphore_is_forgotten_and_its_waiters_continue_to_wait,
     more_permits_than_can_be_counted_are_refused,
-    permits_and_a_lock_of_one_name_tell_each_other_apart,
-    permits_outlast_the_client_that_took_them,
+    permits_and_a_lock_of_one_name_are_distinguished,
+    permits_outlive_the_client_that_acquired_them,
     a_closed_client_waits_for_no_permits,
-    a_crowd_never_has_more_permits_than_there_are,
+    many_clients_never_hold_more_permits_than_the_total,
 }
 
-async fn permits_are_taken_and_given_back(stage: &Stage<Plain>) -> Played {
+async fn permits_are_acquired_and_released(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     let (ours, theirs) = (a.counting_semaphore(&*name), b.counting_semaphore(&*name));
@@ -43,7 +43,7 @@ async fn permits_are_taken_and_given_back(stage: &Stage<Plain>) -> Played {
     ours.release(3).await
 }
 
-async fn a_semaphore_that_nobody_has_set_has_no_permits(stage: &Stage<Plain>) -> Played {
+async fn an_unset_semaphore_has_no_permits(stage: &Stage<Plain>) -> Played {
     let client = stage.client().await?;
     let slots = client.counting_semaphore(stage.name("slots"));
     assert_eq!(slots.available().await?, 0);
@@ -57,7 +57,7 @@ async fn a_semaphore_that_nobody_has_set_has_no_permits(stage: &Stage<Plain>) ->
     Ok(())
 }
 
-async fn the_number_of_permits_is_set_once_or_set_anew(stage: &Stage<Plain>) -> Played {
+async fn the_number_of_permits_is_set_once_or_replaced(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     assert!(a.counting_semaphore(&*name).try_set(0).await?);
@@ -72,7 +72,7 @@ async fn the_number_of_permits_is_set_once_or_set_anew(stage: &Stage<Plain>) -> 
     Ok(())
 }
 
-async fn no_permits_are_had_without_asking_anybody(stage: &Stage<Plain>) -> Played {
+async fn acquiring_no_permits_sends_no_request(stage: &Stage<Plain>) -> Played {
     let client = stage.client().await?;
     let slots = client.counting_semaphore(stage.name("slots"));
     slots.acquire(0).await?;
@@ -89,7 +89,7 @@ async fn no_permits_are_had_without_asking_anybody(stage: &Stage<Plain>) -> Play
     Ok(())
 }
 
-async fn permits_may_be_fewer_than_none(stage: &Stage<Plain>) -> Played {
+async fn the_number_of_permits_may_be_negative(stage: &Stage<Plain>) -> Played {
     let client = stage.client().await?;
     let slots = client.counting_semaphore(stage.name("slots"));
     slots.try_set(2).await?;
@@ -108,7 +108,7 @@ async fn permits_may_be_fewer_than_none(stage: &Stage<Plain>) -> Played {
     Ok(())
 }
 
-async fn all_permits_that_are_there_are_drained(stage: &Stage<Plain>) -> Played {
+async fn all_available_permits_are_drained(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(7).await?;
@@ -124,7 +124,7 @@ async fn all_permits_that_are_there_are_drained(stage: &Stage<Plain>) -> Played 
     Ok(())
 }
 
-async fn a_semaphore_that_is_deleted_is_forgotten_and_those_who_wait_go_on_waiting(
+async fn a_deleted_semaphore_is_forgotten_and_its_waiters_continue_to_wait(
     stage: &Stage<Plain>,
 ) -> Played {
     let client = stage.client().await?;
@@ -174,7 +174,7 @@ async fn more_permits_than_can_be_counted_are_refused(stage: &Stage<Plain>) -> P
     Ok(())
 }
 
-async fn permits_and_a_lock_of_one_name_tell_each_other_apart(stage: &Stage<Plain>) -> Played {
+async fn permits_and_a_lock_of_one_name_are_distinguished(stage: &Stage<Plain>) -> Played {
     let client: Client = (*stage.client().await?).clone();
     let name = stage.name("both");
     let guard = client.lock(&*name).acquire().await?;
@@ -204,7 +204,7 @@ async fn permits_and_a_lock_of_one_name_tell_each_other_apart(stage: &Stage<Plai
 }
 
 /// The permits have no owner: a permit that is not released stays in use.
-async fn permits_outlast_the_client_that_took_them(stage: &Stage<Plain>) -> Played {
+async fn permits_outlive_the_client_that_acquired_them(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(3).await?;
@@ -234,7 +234,7 @@ async fn a_closed_client_waits_for_no_permits(stage: &Stage<Plain>) -> Played {
     in_time(a.counting_semaphore(&*name).acquire(1)).await
 }
 
-async fn a_crowd_never_has_more_permits_than_there_are(stage: &Stage<Plain>) -> Played {
+async fn many_clients_never_hold_more_permits_than_the_total(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(4).await?;

@@ -10,28 +10,28 @@ use tokio::time::{Instant, sleep};
 use crate::stage::{Fair, Played, Player, Stage, begun, in_time, seen, soon};
 
 on_every_engine_with_scripts! { play with Fair:
-    those_who_wait_get_it_in_the_order_in_which_they_came,
-    those_who_poll_keep_their_place_too,
-    who_tries_once_does_not_overtake_those_who_wait,
-    who_gives_up_leaves_the_line_at_once,
-    who_is_dropped_at_the_head_passes_the_hand_off_on,
-    an_owner_that_holds_it_enters_again_past_the_line,
-    a_lookup_shows_the_line_and_the_kind,
-    a_lock_forced_open_goes_to_the_first_in_line,
-    a_lease_that_ends_lets_the_first_in_line_have_it,
+    waiters_are_granted_the_lock_in_arrival_order,
+    pollers_keep_their_queue_position_too,
+    a_try_does_not_overtake_waiters,
+    a_waiter_that_gives_up_leaves_the_queue_at_once,
+    a_head_dropped_during_a_hand_off_passes_it_on,
+    an_owner_re_enters_past_the_queue,
+    a_lookup_shows_the_queue_and_the_kind,
+    a_force_released_lock_goes_to_the_head_of_the_queue,
+    an_expired_lease_passes_the_lock_to_the_head_of_the_queue,
     short_leases_that_expire_one_after_another_pass_the_lock_on_in_time,
-    a_closed_client_leaves_the_line,
-    who_leaves_the_line_is_no_news_to_a_watch,
+    a_closed_client_leaves_the_queue,
+    leaving_the_queue_is_no_event_of_a_watch,
 }
 
 /// Enough waiters that chance would not put them in order.
 const CROWD: usize = 12;
 
-async fn those_who_wait_get_it_in_the_order_in_which_they_came(stage: &Stage<Fair>) -> Played {
+async fn waiters_are_granted_the_lock_in_arrival_order(stage: &Stage<Fair>) -> Played {
     in_order(stage, Wait::default()).await
 }
 
-async fn those_who_poll_keep_their_place_too(stage: &Stage<Fair>) -> Played {
+async fn pollers_keep_their_queue_position_too(stage: &Stage<Fair>) -> Played {
     let pause = Duration::from_millis(20);
     in_order(stage, Wait::Poll(Backoff::new(pause, pause))).await
 }
@@ -67,7 +67,7 @@ async fn in_order(stage: &Stage<Fair>, wait: Wait) -> Played {
     Ok(())
 }
 
-async fn who_tries_once_does_not_overtake_those_who_wait(stage: &Stage<Fair>) -> Played {
+async fn a_try_does_not_overtake_waiters(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -82,7 +82,7 @@ async fn who_tries_once_does_not_overtake_those_who_wait(stage: &Stage<Fair>) ->
     tried.expect("nobody waits").release().await
 }
 
-async fn who_gives_up_leaves_the_line_at_once(stage: &Stage<Fair>) -> Played {
+async fn a_waiter_that_gives_up_leaves_the_queue_at_once(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -100,7 +100,7 @@ async fn who_gives_up_leaves_the_line_at_once(stage: &Stage<Fair>) -> Played {
     tried.expect("nobody waits").release().await
 }
 
-async fn who_is_dropped_at_the_head_passes_the_hand_off_on(stage: &Stage<Fair>) -> Played {
+async fn a_head_dropped_during_a_hand_off_passes_it_on(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for granted in [false, true] {
@@ -121,7 +121,7 @@ async fn who_is_dropped_at_the_head_passes_the_hand_off_on(stage: &Stage<Fair>) 
     Ok(())
 }
 
-async fn an_owner_that_holds_it_enters_again_past_the_line(stage: &Stage<Fair>) -> Played {
+async fn an_owner_re_enters_past_the_queue(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
@@ -135,7 +135,7 @@ async fn an_owner_that_holds_it_enters_again_past_the_line(stage: &Stage<Fair>) 
     in_time(waiting).await?.release().await
 }
 
-async fn a_lookup_shows_the_line_and_the_kind(stage: &Stage<Fair>) -> Played {
+async fn a_lookup_shows_the_queue_and_the_kind(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -151,7 +151,7 @@ async fn a_lookup_shows_the_line_and_the_kind(stage: &Stage<Fair>) -> Played {
     next.release().await
 }
 
-async fn a_lock_forced_open_goes_to_the_first_in_line(stage: &Stage<Fair>) -> Played {
+async fn a_force_released_lock_goes_to_the_head_of_the_queue(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -166,7 +166,7 @@ async fn a_lock_forced_open_goes_to_the_first_in_line(stage: &Stage<Fair>) -> Pl
     next.release().await
 }
 
-async fn a_lease_that_ends_lets_the_first_in_line_have_it(stage: &Stage<Fair>) -> Played {
+async fn an_expired_lease_passes_the_lock_to_the_head_of_the_queue(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let short = distlock::Lease::Fixed(Duration::from_secs(4));
@@ -222,7 +222,7 @@ async fn short_leases_that_expire_one_after_another_pass_the_lock_on_in_time(
     .await
 }
 
-async fn a_closed_client_leaves_the_line(stage: &Stage<Fair>) -> Played {
+async fn a_closed_client_leaves_the_queue(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -235,7 +235,7 @@ async fn a_closed_client_leaves_the_line(stage: &Stage<Fair>) -> Played {
 }
 
 /// The waiter behind it is notified, in a message that any client of a server can receive.
-async fn who_leaves_the_line_is_no_news_to_a_watch(stage: &Stage<Fair>) -> Played {
+async fn leaving_the_queue_is_no_event_of_a_watch(stage: &Stage<Fair>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;

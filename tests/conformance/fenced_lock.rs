@@ -10,13 +10,13 @@ use crate::stage::{Fenced, Played, Stage, begun, in_time, seen};
 on_every_engine! { play with Fenced:
     every_grant_has_a_greater_token_than_all_before,
     a_waiter_gets_a_greater_token_than_the_holder_before,
-    many_waiters_get_greater_and_greater_tokens,
-    an_owner_that_enters_again_keeps_its_token,
+    many_waiters_get_increasing_tokens,
+    an_owner_that_re_enters_keeps_its_token,
     a_token_grows_after_a_lock_was_lost,
-    the_work_is_given_its_token,
+    the_work_receives_its_token,
     a_lookup_shows_the_token_and_the_kind,
-    a_plain_lock_of_the_same_name_keeps_it_out_and_has_no_token,
-    tokens_are_greater_than_any_calendars_start,
+    a_plain_lock_of_the_same_name_excludes_a_fenced_one_and_has_no_token,
+    tokens_are_greater_than_a_clock_of_2025,
 }
 
 async fn every_grant_has_a_greater_token_than_all_before(stage: &Stage<Fenced>) -> Played {
@@ -53,7 +53,7 @@ async fn a_waiter_gets_a_greater_token_than_the_holder_before(stage: &Stage<Fenc
 }
 
 /// The waiters belong to one client, and the store may release the lock and grant it to the next one in one request.
-async fn many_waiters_get_greater_and_greater_tokens(stage: &Stage<Fenced>) -> Played {
+async fn many_waiters_get_increasing_tokens(stage: &Stage<Fenced>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let first = a.lock(&*name).acquire().await?;
@@ -87,7 +87,7 @@ async fn many_waiters_get_greater_and_greater_tokens(stage: &Stage<Fenced>) -> P
     Ok(())
 }
 
-async fn an_owner_that_enters_again_keeps_its_token(stage: &Stage<Fenced>) -> Played {
+async fn an_owner_that_re_enters_keeps_its_token(stage: &Stage<Fenced>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.one_owners(&name);
@@ -118,7 +118,7 @@ async fn a_token_grows_after_a_lock_was_lost(stage: &Stage<Fenced>) -> Played {
     next.release().await
 }
 
-async fn the_work_is_given_its_token(stage: &Stage<Fenced>) -> Played {
+async fn the_work_receives_its_token(stage: &Stage<Fenced>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let before = lock.acquire().await?;
@@ -149,7 +149,7 @@ async fn a_lookup_shows_the_token_and_the_kind(stage: &Stage<Fenced>) -> Played 
     guard.release().await
 }
 
-async fn a_plain_lock_of_the_same_name_keeps_it_out_and_has_no_token(
+async fn a_plain_lock_of_the_same_name_excludes_a_fenced_one_and_has_no_token(
     stage: &Stage<Fenced>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -167,7 +167,7 @@ async fn a_plain_lock_of_the_same_name_keeps_it_out_and_has_no_token(
 }
 
 /// A store that has forgotten its tokens, or a new store in its place, never grants an old token again.
-async fn tokens_are_greater_than_any_calendars_start(stage: &Stage<Fenced>) -> Played {
+async fn tokens_are_greater_than_a_clock_of_2025(stage: &Stage<Fenced>) -> Played {
     let client = stage.client().await?;
     let guard = client.lock(stage.name("stock")).acquire().await?;
     // 2025, in microseconds.
@@ -179,7 +179,7 @@ async fn tokens_are_greater_than_any_calendars_start(stage: &Stage<Fenced>) -> P
 
 /// A store in memory loses its tokens when it ends.
 #[tokio::test]
-async fn a_new_store_in_memory_goes_on_by_the_calendar() -> Played {
+async fn a_new_memory_store_continues_tokens_from_the_clock() -> Played {
     let mut last = FencingToken::new(0);
     for _ in 0..5 {
         let client = Client::connect("memory:").await?;

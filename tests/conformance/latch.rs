@@ -10,14 +10,14 @@ use crate::stage::{PATIENCE, Plain, Played, Stage, begun, in_time, soon, waits};
 
 on_every_engine_with_scripts! { play with Plain:
     a_latch_opens_when_it_has_been_counted_down,
-    a_latch_that_nobody_has_set_is_open_and_stays_so,
-    a_latch_is_set_once_and_anew_when_it_is_open,
-    one_message_lets_everybody_go_on_who_waits,
-    a_wait_for_a_latch_ends_with_its_time,
-    a_latch_that_is_deleted_lets_everybody_go_on,
-    a_latch_counts_what_many_count_down_at_once,
-    a_latch_and_a_lock_of_one_name_tell_each_other_apart,
-    a_latch_refuses_what_makes_no_sense,
+    an_unset_latch_is_open_and_stays_open,
+    a_latch_is_set_once_and_again_when_it_is_open,
+    one_message_wakes_all_waiters,
+    a_wait_for_a_latch_times_out,
+    a_deleted_latch_wakes_all_waiters,
+    concurrent_count_downs_are_all_counted,
+    a_latch_and_a_lock_of_one_name_are_distinguished,
+    a_latch_rejects_invalid_arguments,
     a_closed_client_waits_for_no_latch,
 }
 
@@ -36,7 +36,7 @@ async fn a_latch_opens_when_it_has_been_counted_down(stage: &Stage<Plain>) -> Pl
     in_time(ours.wait()).await
 }
 
-async fn a_latch_that_nobody_has_set_is_open_and_stays_so(stage: &Stage<Plain>) -> Played {
+async fn an_unset_latch_is_open_and_stays_open(stage: &Stage<Plain>) -> Played {
     let client = stage.client().await?;
     let latch = client.latch(stage.name("loaded"));
     assert_eq!(latch.count().await?, 0);
@@ -50,7 +50,7 @@ async fn a_latch_that_nobody_has_set_is_open_and_stays_so(stage: &Stage<Plain>) 
     Ok(())
 }
 
-async fn a_latch_is_set_once_and_anew_when_it_is_open(stage: &Stage<Plain>) -> Played {
+async fn a_latch_is_set_once_and_again_when_it_is_open(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("loaded");
     assert!(a.latch(&*name).try_set(1).await?);
@@ -61,7 +61,7 @@ async fn a_latch_is_set_once_and_anew_when_it_is_open(stage: &Stage<Plain>) -> P
     Ok(())
 }
 
-async fn one_message_lets_everybody_go_on_who_waits(stage: &Stage<Plain>) -> Played {
+async fn one_message_wakes_all_waiters(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     soon(stage, async || {
         let latch = a.latch(stage.name("loaded"));
@@ -89,7 +89,7 @@ async fn one_message_lets_everybody_go_on_who_waits(stage: &Stage<Plain>) -> Pla
     .await
 }
 
-async fn a_wait_for_a_latch_ends_with_its_time(stage: &Stage<Plain>) -> Played {
+async fn a_wait_for_a_latch_times_out(stage: &Stage<Plain>) -> Played {
     let client = stage.client().await?;
     let latch = client.latch(stage.name("loaded"));
     latch.try_set(1).await?;
@@ -112,7 +112,7 @@ async fn a_wait_for_a_latch_ends_with_its_time(stage: &Stage<Plain>) -> Played {
     Ok(())
 }
 
-async fn a_latch_that_is_deleted_lets_everybody_go_on(stage: &Stage<Plain>) -> Played {
+async fn a_deleted_latch_wakes_all_waiters(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     soon(stage, async || {
         let latch = a.latch(stage.name("loaded"));
@@ -133,7 +133,7 @@ async fn a_latch_that_is_deleted_lets_everybody_go_on(stage: &Stage<Plain>) -> P
     .await
 }
 
-async fn a_latch_counts_what_many_count_down_at_once(stage: &Stage<Plain>) -> Played {
+async fn concurrent_count_downs_are_all_counted(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("loaded");
     assert!(a.latch(&*name).try_set(60).await?);
@@ -152,7 +152,7 @@ async fn a_latch_counts_what_many_count_down_at_once(stage: &Stage<Plain>) -> Pl
     Ok(())
 }
 
-async fn a_latch_and_a_lock_of_one_name_tell_each_other_apart(stage: &Stage<Plain>) -> Played {
+async fn a_latch_and_a_lock_of_one_name_are_distinguished(stage: &Stage<Plain>) -> Played {
     let client: Client = (*stage.client().await?).clone();
     let name = stage.name("both");
     let guard = client.lock(&*name).acquire().await?;
@@ -178,7 +178,7 @@ async fn a_latch_and_a_lock_of_one_name_tell_each_other_apart(stage: &Stage<Plai
     Ok(())
 }
 
-async fn a_latch_refuses_what_makes_no_sense(stage: &Stage<Plain>) -> Played {
+async fn a_latch_rejects_invalid_arguments(stage: &Stage<Plain>) -> Played {
     let client = stage.client().await?;
     let latch = client.latch(stage.name("loaded"));
     for count in [0, 1 << 53, u64::MAX] {

@@ -9,27 +9,27 @@ use crate::stage::{ASLEEP, PATIENCE, Played, Stage, asked, in_time};
 use crate::support::RedisServer;
 
 on_every_engine! { play with Plain:
-    all_of_them_are_taken_and_given_back,
-    one_that_is_busy_costs_all_and_leaves_nothing,
-    the_same_lock_twice_is_taken_once,
-    opposite_orders_get_all_of_them_every_time,
-    one_deadline_covers_all_of_them,
-    a_lock_that_is_lost_is_told_with_its_name,
+    all_locks_are_acquired_and_released,
+    one_busy_lock_fails_all_and_leaves_nothing,
+    the_same_lock_twice_is_acquired_once,
+    opposite_orders_acquire_all_locks_every_time,
+    one_deadline_covers_all_locks,
+    a_lost_lock_is_reported_with_its_name,
     run_fails_if_one_lock_was_lost_before_the_work_ended,
     d26_a_lock_that_was_lost_meanwhile_is_not_part_of_a_guard,
-    d27_all_are_given_back_though_one_was_lost,
+    d27_all_are_released_though_one_was_lost,
     a_dropped_wait_leaves_nothing_behind,
-    locks_of_two_stores_are_taken_together_or_not_at_all,
+    locks_of_two_stores_are_acquired_together_or_not_at_all,
     d25_all_leases_end_together_after_a_wait_as_well,
-    who_nests_them_in_another_order_does_not_hold_it_up_for_ever,
-    an_owner_takes_what_it_holds_once_more,
+    nesting_in_another_order_does_not_block_it_forever,
+    an_owner_re_enters_several_locks,
     fixed_leases_are_extended_together,
-    none_at_all_is_no_lock,
+    an_empty_multi_lock_is_rejected,
 }
 
 over_tls! {
-    all_of_them_are_taken_and_given_back,
-    opposite_orders_get_all_of_them_every_time,
+    all_locks_are_acquired_and_released,
+    opposite_orders_acquire_all_locks_every_time,
 }
 
 mod kinds;
@@ -91,7 +91,7 @@ async fn soon_all_free(client: &Client, names: &[String]) -> Played {
     .await
 }
 
-async fn all_of_them_are_taken_and_given_back(stage: &Stage) -> Played {
+async fn all_locks_are_acquired_and_released(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let guard = plain(&a, &names).acquire().await?;
     let mut sorted = names.clone();
@@ -107,7 +107,7 @@ async fn all_of_them_are_taken_and_given_back(stage: &Stage) -> Played {
     all_free(&b, &names).await
 }
 
-async fn one_that_is_busy_costs_all_and_leaves_nothing(stage: &Stage) -> Played {
+async fn one_busy_lock_fails_all_and_leaves_nothing(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     for busy in &names {
         let held = b.lock(&**busy).acquire().await?;
@@ -124,7 +124,7 @@ async fn one_that_is_busy_costs_all_and_leaves_nothing(stage: &Stage) -> Played 
         .await
 }
 
-async fn the_same_lock_twice_is_taken_once(stage: &Stage) -> Played {
+async fn the_same_lock_twice_is_acquired_once(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let name = &*names[0];
     // The members are one lock, also through another client of the same store and as another kind.
@@ -141,7 +141,7 @@ async fn the_same_lock_twice_is_taken_once(stage: &Stage) -> Played {
     all_free(&b, &names).await
 }
 
-async fn opposite_orders_get_all_of_them_every_time(stage: &Stage) -> Played {
+async fn opposite_orders_acquire_all_locks_every_time(stage: &Stage) -> Played {
     const ROUNDS: usize = 200;
     let (a, b, names) = two(stage).await?;
     let mut reversed = names.clone();
@@ -167,7 +167,7 @@ async fn opposite_orders_get_all_of_them_every_time(stage: &Stage) -> Played {
     all_free(&a, &names).await
 }
 
-async fn one_deadline_covers_all_of_them(stage: &Stage) -> Played {
+async fn one_deadline_covers_all_locks(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let held = plain(&b, &names).acquire().await?;
     stage
@@ -187,7 +187,7 @@ async fn one_deadline_covers_all_of_them(stage: &Stage) -> Played {
     all_free(&a, &names).await
 }
 
-async fn a_lock_that_is_lost_is_told_with_its_name(stage: &Stage) -> Played {
+async fn a_lost_lock_is_reported_with_its_name(stage: &Stage) -> Played {
     let (a, _, names) = two(stage).await?;
     let guard = plain(&a, &names).acquire().await?;
     a.admin().force_release(&names[2]).await?;
@@ -254,7 +254,7 @@ async fn d26_a_lock_that_was_lost_meanwhile_is_not_part_of_a_guard(stage: &Stage
     guard.release().await
 }
 
-async fn d27_all_are_given_back_though_one_was_lost(stage: &Stage) -> Played {
+async fn d27_all_are_released_though_one_was_lost(stage: &Stage) -> Played {
     let (a, _, names) = two(stage).await?;
     let guard = plain(&a, &names).acquire().await?;
     a.admin().force_release(&names[1]).await?;
@@ -295,7 +295,7 @@ async fn a_dropped_wait_leaves_nothing_behind(stage: &Stage) -> Played {
     soon_all_free(&b, &names).await
 }
 
-async fn locks_of_two_stores_are_taken_together_or_not_at_all(stage: &Stage) -> Played {
+async fn locks_of_two_stores_are_acquired_together_or_not_at_all(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let elsewhere = Client::connect("memory:").await?;
     let both = || MultiLock::new([elsewhere.lock("z").into(), a.lock(&*names[0]).into()]);
@@ -348,7 +348,7 @@ async fn d25_all_leases_end_together_after_a_wait_as_well(stage: &Stage) -> Play
 }
 
 /// Other code acquires the last and then the first, one by one: neither side waits for ever.
-async fn who_nests_them_in_another_order_does_not_hold_it_up_for_ever(stage: &Stage) -> Played {
+async fn nesting_in_another_order_does_not_block_it_forever(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let [last, first, _] = &names;
     let outer = b.lock(&**last).acquire().await?;
@@ -360,7 +360,7 @@ async fn who_nests_them_in_another_order_does_not_hold_it_up_for_ever(stage: &St
     in_time(waiting).await.expect("no panic")?.release().await
 }
 
-async fn an_owner_takes_what_it_holds_once_more(stage: &Stage) -> Played {
+async fn an_owner_re_enters_several_locks(stage: &Stage) -> Played {
     let (a, b, names) = two(stage).await?;
     let me = a.new_owner();
     let outer = a.lock(&*names[0]).with_owner(&me).acquire().await?;
@@ -408,7 +408,7 @@ async fn fixed_leases_are_extended_together(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn none_at_all_is_no_lock(stage: &Stage) -> Played {
+async fn an_empty_multi_lock_is_rejected(stage: &Stage) -> Played {
     let (a, _, _) = two(stage).await?;
     let error = MultiLock::new([]).acquire().await.unwrap_err();
     assert!(matches!(error, Error::InvalidOption { .. }), "{error}");

@@ -8,19 +8,19 @@ use crate::stage::{PATIENCE, Played, Semaphore, Stage, begun, in_time, seen, wai
 use crate::support::SeededRng;
 
 on_every_engine_with_scripts! { play with Semaphore:
-    so_many_hold_it_at_once_and_no_more,
-    there_are_none_until_somebody_says_how_many,
-    more_permits_let_waiters_in,
-    fewer_permits_than_are_out_let_nobody_in,
-    the_number_is_said_once,
-    a_permit_is_given_back_by_its_id_once,
-    a_guard_learns_that_one_of_its_permits_was_given_back,
+    as_many_clients_hold_it_at_once_as_there_are_permits,
+    there_are_no_permits_until_the_total_is_set,
+    a_higher_total_lets_waiters_in,
+    a_total_below_the_permits_in_use_lets_no_waiter_in,
+    the_total_is_set_once,
+    a_permit_is_released_by_its_id_once,
+    a_guard_is_notified_that_one_of_its_permits_was_released,
     a_release_reports_that_permits_were_no_longer_held,
-    a_deleted_semaphore_tells_its_holders,
-    what_makes_no_sense_is_refused,
+    a_deleted_semaphore_notifies_its_holders,
+    invalid_arguments_are_rejected,
     a_lock_and_a_semaphore_cannot_share_a_name,
-    thousands_of_permits_come_back_by_themselves,
-    no_permit_is_lost_or_made_up,
+    thousands_of_permits_expire_by_themselves,
+    no_permit_is_lost_or_duplicated,
 }
 
 mod of_one_client;
@@ -65,7 +65,7 @@ async fn release(guards: Vec<Guard<Permit>>) -> Played {
     Ok(())
 }
 
-async fn so_many_hold_it_at_once_and_no_more(stage: &Stage<Semaphore>) -> Played {
+async fn as_many_clients_hold_it_at_once_as_there_are_permits(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 3).await?;
     let mut held = Vec::new();
     for semaphore in [&a, &b, &a] {
@@ -83,7 +83,7 @@ async fn so_many_hold_it_at_once_and_no_more(stage: &Stage<Semaphore>) -> Played
     counts(&a, 3, 0).await
 }
 
-async fn there_are_none_until_somebody_says_how_many(stage: &Stage<Semaphore>) -> Played {
+async fn there_are_no_permits_until_the_total_is_set(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("exports");
     let (a, b) = (a.semaphore(&*name), b.semaphore(&*name));
@@ -102,7 +102,7 @@ async fn there_are_none_until_somebody_says_how_many(stage: &Stage<Semaphore>) -
     counts(&b, 2, 0).await
 }
 
-async fn more_permits_let_waiters_in(stage: &Stage<Semaphore>) -> Played {
+async fn a_higher_total_lets_waiters_in(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 1).await?;
     let held = a.permit().acquire().await?;
     let waiting = begun(b.permit().acquire()).await;
@@ -112,7 +112,7 @@ async fn more_permits_let_waiters_in(stage: &Stage<Semaphore>) -> Played {
     release(vec![held, waited]).await
 }
 
-async fn fewer_permits_than_are_out_let_nobody_in(stage: &Stage<Semaphore>) -> Played {
+async fn a_total_below_the_permits_in_use_lets_no_waiter_in(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 3).await?;
     let mut held = vec![a.permits(2).acquire().await?, b.permit().acquire().await?];
     b.set_total(1).await?;
@@ -125,7 +125,7 @@ async fn fewer_permits_than_are_out_let_nobody_in(stage: &Stage<Semaphore>) -> P
     counts(&a, 1, 0).await
 }
 
-async fn the_number_is_said_once(stage: &Stage<Semaphore>) -> Played {
+async fn the_total_is_set_once(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("exports");
     let (a, b) = (a.semaphore(&*name), b.semaphore(&*name));
@@ -138,7 +138,7 @@ async fn the_number_is_said_once(stage: &Stage<Semaphore>) -> Played {
     counts(&a, 7, 0).await
 }
 
-async fn a_permit_is_given_back_by_its_id_once(stage: &Stage<Semaphore>) -> Played {
+async fn a_permit_is_released_by_its_id_once(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 2).await?;
     let held = a.permit().with_lease(Lease::Fixed(LONG)).acquire().await?;
     let id = held.permit_ids()[0];
@@ -155,7 +155,9 @@ async fn a_permit_is_given_back_by_its_id_once(stage: &Stage<Semaphore>) -> Play
     counts(&a, 2, 0).await
 }
 
-async fn a_guard_learns_that_one_of_its_permits_was_given_back(stage: &Stage<Semaphore>) -> Played {
+async fn a_guard_is_notified_that_one_of_its_permits_was_released(
+    stage: &Stage<Semaphore>,
+) -> Played {
     let (a, b) = two(stage, 3).await?;
     let held = a
         .permits(3)
@@ -183,7 +185,7 @@ async fn a_release_reports_that_permits_were_no_longer_held(stage: &Stage<Semaph
     counts(&b, 8, 0).await
 }
 
-async fn a_deleted_semaphore_tells_its_holders(stage: &Stage<Semaphore>) -> Played {
+async fn a_deleted_semaphore_notifies_its_holders(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 1).await?;
     let held = a
         .permit()
@@ -197,7 +199,7 @@ async fn a_deleted_semaphore_tells_its_holders(stage: &Stage<Semaphore>) -> Play
     counts(&b, 0, 0).await
 }
 
-async fn what_makes_no_sense_is_refused(stage: &Stage<Semaphore>) -> Played {
+async fn invalid_arguments_are_rejected(stage: &Stage<Semaphore>) -> Played {
     let client = stage.client().await?;
     let semaphore = client.semaphore(stage.name("exports"));
     semaphore.set_total(1).await?;
@@ -234,7 +236,7 @@ async fn a_lock_and_a_semaphore_cannot_share_a_name(stage: &Stage<Semaphore>) ->
 }
 
 /// The permits belong to crashed holders.
-async fn thousands_of_permits_come_back_by_themselves(stage: &Stage<Semaphore>) -> Played {
+async fn thousands_of_permits_expire_by_themselves(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 4_000).await?;
     for _ in 0..4 {
         // A thousand permits take some time in a file.
@@ -250,7 +252,7 @@ async fn thousands_of_permits_come_back_by_themselves(stage: &Stage<Semaphore>) 
 }
 
 /// Permits are acquired, released, dropped, abandoned or left to their leases.
-async fn no_permit_is_lost_or_made_up(stage: &Stage<Semaphore>) -> Played {
+async fn no_permit_is_lost_or_duplicated(stage: &Stage<Semaphore>) -> Played {
     const TOTAL: u32 = 7;
     let mut seeds = SeededRng::from_env_or(8);
     let (a, b) = two(stage, TOTAL).await?;

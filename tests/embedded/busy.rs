@@ -10,7 +10,7 @@ use super::worker::WAIT;
 use super::{PATIENCE, Place, wait_until};
 
 #[test]
-fn a_file_that_another_has_to_itself_is_waited_for_and_then_complained_of() {
+fn an_exclusively_locked_file_is_waited_for_and_then_reported() {
     let place = Place::new();
     let client = Client::connect_with(
         distlock::Client::builder(&place.url()).command_timeout(Duration::from_secs(2)),
@@ -37,7 +37,7 @@ fn a_file_that_another_has_to_itself_is_waited_for_and_then_complained_of() {
 }
 
 #[test]
-fn a_short_pause_is_nobodys_trouble() {
+fn a_short_pause_causes_no_error() {
     let place = Place::new();
     let client = place.connect();
     let other = place.database();
@@ -52,7 +52,7 @@ fn a_short_pause_is_nobodys_trouble() {
 }
 
 #[test]
-fn who_waits_for_the_file_does_not_spin() {
+fn a_waiter_for_the_file_does_not_spin() {
     let place = Place::new();
     let mut waiter = Process::start(WAIT, &place.url());
     // A first round that does not count: the worker has started, and all one-time work is done.

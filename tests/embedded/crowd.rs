@@ -19,7 +19,7 @@ const AT_ONCE: usize = 4;
 /// The workers read and write a number in a file under the lock, and report each count. A worker that is killed on the way may have counted
 /// without reporting it; no other count is lost.
 #[test]
-fn a_crowd_of_which_some_are_killed_at_any_moment_counts_right() {
+fn many_processes_killed_at_any_moment_count_exactly() {
     let mut random = SeededRng::from_env_or(6);
     let place = Place::new();
     let number = place.folder.path().join("number");
@@ -72,7 +72,7 @@ fn a_crowd_of_which_some_are_killed_at_any_moment_counts_right() {
 
 /// None of the processes finds a file, and one of them makes it.
 #[test]
-fn a_file_may_be_made_by_many_at_once() {
+fn a_file_may_be_created_by_many_processes_at_once() {
     for _ in 0..5 {
         let place = Place::new();
         let mut workers: Vec<Process> =

@@ -16,7 +16,7 @@ pub(crate) const ROLE: &str = "fenced";
 const AHEAD: u64 = 4_000_000_000_000_000;
 
 #[test]
-fn tokens_go_on_after_everybody_has_left() {
+fn tokens_continue_after_all_clients_have_left() {
     let place = Place::new();
     let before = token(&place);
     far_ahead(&place);
@@ -27,7 +27,7 @@ fn tokens_go_on_after_everybody_has_left() {
 }
 
 #[test]
-fn tokens_go_on_after_a_restart_of_the_machine() {
+fn tokens_continue_after_a_restart_of_the_machine() {
     let place = Place::new();
     token(&place);
     far_ahead(&place);
@@ -37,7 +37,7 @@ fn tokens_go_on_after_a_restart_of_the_machine() {
 }
 
 #[test]
-fn tokens_go_on_from_those_of_a_process_that_was_killed() {
+fn tokens_continue_from_those_of_a_killed_process() {
     let place = Place::new();
     token(&place);
     far_ahead(&place);
@@ -50,7 +50,7 @@ fn tokens_go_on_from_those_of_a_process_that_was_killed() {
 }
 
 #[test]
-fn tokens_go_on_in_a_new_file_by_the_calendar() {
+fn tokens_continue_from_the_clock_in_a_new_file() {
     let (old, new) = (Place::new(), Place::new());
     let before = token(&old);
     assert!(token(&new) > before);
@@ -58,7 +58,7 @@ fn tokens_go_on_in_a_new_file_by_the_calendar() {
 
 /// The file is the only memory of tokens: without it, only the calendar goes on.
 #[test]
-fn tokens_go_on_after_the_file_was_removed_by_the_calendar() {
+fn tokens_continue_from_the_clock_after_the_file_was_removed() {
     let place = Place::new();
     let before = token(&place);
     remove(&place);

@@ -23,7 +23,7 @@ fn a_file_with_two_names_is_refused() {
 }
 
 #[test]
-fn a_file_that_was_emptied_is_refused_and_one_that_was_removed_is_made_anew() {
+fn an_emptied_file_is_rejected_and_a_removed_one_is_created_again() {
     let place = Place::new();
     place.connect().close().expect("it answers");
     for end in ["-wal", "-shm"] {
@@ -38,7 +38,7 @@ fn a_file_that_was_emptied_is_refused_and_one_that_was_removed_is_made_anew() {
 
 /// Any program that cleans up may take the log for a left-over.
 #[test]
-fn what_was_left_to_its_lease_is_not_in_the_log_alone() {
+fn a_forgotten_hold_is_not_only_in_the_write_ahead_log() {
     let place = Place::new();
     let leaver =
         Client::connect_with(distlock::Client::builder(&place.url()).release_on(ReleaseOn::Lease));
@@ -54,7 +54,7 @@ fn what_was_left_to_its_lease_is_not_in_the_log_alone() {
 }
 
 #[test]
-fn what_is_no_lock_file_is_refused_and_left_alone() {
+fn a_file_of_another_format_is_rejected_and_unchanged() {
     let place = Place::new();
     let text = b"this is no database, and longer than a header of one would be: a hundred bytes and more, so that it counts";
     fs::write(place.file(), text).expect("there is room");
@@ -139,7 +139,7 @@ fn a_newer_version_is_refused() {
 }
 
 #[test]
-fn a_newer_version_that_comes_meanwhile_is_noticed() {
+fn a_newer_version_written_meanwhile_is_detected() {
     let place = Place::new();
     let client = place.connect();
     let guard = client.lock("a").acquire().expect("it is free");
@@ -159,7 +159,7 @@ fn a_newer_version_that_comes_meanwhile_is_noticed() {
 }
 
 #[test]
-fn a_line_that_makes_no_sense_is_told() {
+fn an_invalid_row_is_reported() {
     let place = Place::new();
     let client = place.connect();
     let spoil = "INSERT INTO states (name, state) VALUES ('a', ?1)";
@@ -193,7 +193,7 @@ fn a_line_that_makes_no_sense_is_told() {
 }
 
 #[test]
-fn what_cannot_be_written_is_said_with_the_way_out() {
+fn an_unwritable_file_is_reported_with_a_remedy() {
     let said = refused_at("sqlite:/sys/locks.db");
     assert!(
         said.contains("/sys/locks.db") && said.contains("choose another"),
@@ -218,7 +218,7 @@ fn what_cannot_be_written_is_said_with_the_way_out() {
 
 /// The address of a socket is short; a waiter must be notified all the same.
 #[test]
-fn a_long_path_is_no_trouble() {
+fn a_long_path_is_accepted() {
     let place = Place::new();
     let folder = place.folder.path().join("f".repeat(150));
     let url = format!("sqlite:{}/locks%20of%20mine.db", folder.display());
@@ -247,7 +247,7 @@ fn a_long_path_is_no_trouble() {
 }
 
 #[test]
-fn a_file_that_goes_while_it_is_used_is_told_to_its_holders() {
+fn the_removal_of_a_file_in_use_is_reported_to_its_holders() {
     // One missing file is enough: a client that connects later would read other files.
     let all = ["locks.db", "locks.db-wal", "locks.db-shm"];
     for gone in [&all[..], &all[1..2], &all[2..]] {
@@ -273,7 +273,7 @@ fn a_file_that_goes_while_it_is_used_is_told_to_its_holders() {
 }
 
 #[test]
-fn opening_takes_no_longer_than_it_may() {
+fn opening_takes_no_longer_than_its_timeout() {
     let place = Place::new();
     drop(place.connect());
     let other = place.database();

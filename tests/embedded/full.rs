@@ -13,7 +13,7 @@ use super::support::process::{say, url};
 pub(crate) const ROLE: &str = "full";
 
 #[test]
-fn a_full_disk_is_told_and_nothing_that_was_granted_is_lost() {
+fn a_full_disk_is_reported_and_no_grant_is_lost() {
     let disk = tempfile::tempdir().expect("there is room");
     let program = std::env::current_exe().expect("this runs from a file");
     let script = "mount -t tmpfs -o size=600k none \"$1\" && shift && exec \"$@\"";

@@ -12,7 +12,7 @@ use super::worker::{FORK, HOLD, LEAVE, PARENT, RUN, SHORT};
 use super::{PATIENCE, Place, once_within, wait_until};
 
 #[test]
-fn what_a_killed_process_held_is_free_at_once() {
+fn the_locks_of_a_killed_process_are_free_at_once() {
     let place = Place::new();
     let client = place.connect();
     // The lease is ten minutes, and a waiter that is not notified polls every two seconds.
@@ -40,7 +40,7 @@ fn what_a_killed_process_held_is_free_at_once() {
 }
 
 #[test]
-fn a_child_that_works_on_keeps_what_its_killed_parent_held() {
+fn a_running_child_keeps_the_locks_of_its_killed_parent() {
     let place = Place::new();
     let client = place.connect();
     let (mut holder, child) = with_child(&place, RUN);
@@ -61,7 +61,7 @@ fn a_child_that_works_on_keeps_what_its_killed_parent_held() {
 
 /// Its label is not renewed, either; the listing must show whose child it is.
 #[test]
-fn what_a_child_keeps_is_labelled_as_long() {
+fn the_locks_that_a_child_keeps_stay_labelled() {
     let place = Place::new();
     let client = place.connect();
     let (mut holder, child) = with_child(&place, RUN);
@@ -81,7 +81,7 @@ fn what_a_child_keeps_is_labelled_as_long() {
 }
 
 #[test]
-fn a_child_of_no_concern_keeps_nothing() {
+fn an_unrelated_child_keeps_nothing() {
     let place = Place::new();
     let client = place.connect();
     let (mut holder, child) = with_child(&place, PARENT);
@@ -93,7 +93,7 @@ fn a_child_of_no_concern_keeps_nothing() {
 }
 
 #[test]
-fn a_stopped_process_with_children_still_holds_when_it_goes_on() {
+fn a_stopped_process_with_children_still_holds_when_it_continues() {
     let place = Place::new();
     let client = place.connect();
     let (mut holder, child) = with_child(&place, RUN);
@@ -112,7 +112,7 @@ fn a_stopped_process_with_children_still_holds_when_it_goes_on() {
 }
 
 #[test]
-fn what_is_left_to_its_lease_outlives_its_process() {
+fn a_hold_left_to_its_lease_outlives_its_process() {
     let place = Place::new();
     let client = place.connect();
     let mut gone = Process::start(LEAVE, &place.url());
@@ -128,7 +128,7 @@ fn what_is_left_to_its_lease_outlives_its_process() {
 }
 
 #[test]
-fn a_lock_that_was_forgotten_goes_with_its_process() {
+fn a_forgotten_lock_ends_with_its_process() {
     let place = Place::new();
     let client = place.connect();
     let other = place.connect();
@@ -147,7 +147,7 @@ fn a_lock_that_was_forgotten_goes_with_its_process() {
 }
 
 #[test]
-fn nobody_leaves_files_behind() {
+fn no_process_leaves_files_behind() {
     let place = Place::new();
     let mut killed = Vec::new();
     for _ in 0..3 {
@@ -193,7 +193,7 @@ fn a_forked_child_may_neither_use_its_parents_locks_nor_open_the_file() {
 
 /// A client that was killed before it was registered, or whose rows a restart has removed, is known by its files alone.
 #[test]
-fn files_that_nobody_is_known_by_are_cleared_away() {
+fn files_of_unknown_clients_are_removed() {
     let place = Place::new();
     place.connect().close().expect("it answers");
     let folder = place.folder.path().join("locks.db-clients");
@@ -215,7 +215,7 @@ fn files_that_nobody_is_known_by_are_cleared_away() {
 
 /// Another program has used the name of the folder before.
 #[test]
-fn files_of_others_in_the_folder_of_clients_stay() {
+fn files_of_other_programs_in_the_client_directory_stay() {
     let place = Place::new();
     let folder = place.folder.path().join("locks.db-clients");
     std::fs::create_dir(&folder).expect("there is room");
@@ -236,7 +236,7 @@ fn files_of_others_in_the_folder_of_clients_stay() {
 }
 
 #[test]
-fn a_bound_that_a_store_cannot_keep_changes_nothing() {
+fn an_unsupported_release_condition_changes_nothing() {
     let builder = distlock::Client::builder("memory:").release_on(ReleaseOn::Children);
     let client = distlock::blocking::Client::connect_with(builder).expect("memory is always there");
     let guard = client.lock("a").acquire().expect("it is free");

@@ -10,7 +10,7 @@ use super::worker::{ENTER, LEAVE, LONG};
 use super::{Place, patient};
 
 #[test]
-fn nothing_stays_locked_over_a_restart_of_the_machine() {
+fn no_lock_survives_a_restart_of_the_machine() {
     let place = Place::new();
     let client = place.connect();
     client.lock("a").acquire().expect("it is free").forget();
@@ -37,7 +37,7 @@ fn a_file_that_another_machine_uses_is_refused() {
 
 /// `distlock acquire` does the same.
 #[test]
-fn a_lease_left_behind_ends_with_a_restart_of_the_machine() {
+fn a_forgotten_lease_ends_with_a_restart_of_the_machine() {
     let place = Place::new();
     let mut worker = Process::start(LEAVE, &place.url());
     worker.hear("left");
@@ -53,7 +53,7 @@ fn a_lease_left_behind_ends_with_a_restart_of_the_machine() {
 }
 
 #[test]
-fn a_file_is_not_emptied_while_a_client_is_alive_whose_release_on_their_lease() {
+fn a_file_is_not_emptied_while_a_client_with_holds_left_to_their_lease_is_alive() {
     let place = Place::new();
     let builder = patient(&place.url()).release_on(ReleaseOn::Lease);
     let builder = builder.default_lease(Lease::KeepAlive(LONG));
@@ -70,7 +70,7 @@ fn a_file_is_not_emptied_while_a_client_is_alive_whose_release_on_their_lease() 
 
 /// The same happens when the process may open no more files.
 #[test]
-fn a_file_is_not_emptied_if_it_cannot_be_known_whether_a_client_is_alive() {
+fn a_file_is_not_emptied_if_the_liveness_of_a_client_is_unknown() {
     let place = Place::new();
     let client = place.connect();
     let _guard = client.lock("a").acquire().expect("it is free");

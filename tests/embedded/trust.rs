@@ -85,7 +85,7 @@ fn another_users_file_is_refused() {
 }
 
 #[test]
-fn a_link_is_followed_before_anything_is_looked_at() {
+fn a_link_is_followed_before_any_check() {
     let (place, elsewhere) = (Place::new(), Place::new());
     drop(elsewhere.connect());
     std::os::unix::fs::symlink(elsewhere.file(), place.file()).expect("there is room");

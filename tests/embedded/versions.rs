@@ -13,7 +13,7 @@ const OWNER: &str = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
 const LISTENER: &str = "c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22:7";
 
 #[test]
-fn every_version_ever_written_loads_and_what_was_held_is_held() {
+fn every_version_loads_and_its_holds_are_kept() {
     for (version, sql) in versions() {
         let place = written(&sql);
         let client = place.connect();
@@ -54,7 +54,7 @@ fn there_is_a_file_of_every_version() {
 /// The previous version could not read a new field, and would report that instead of asking for an upgrade.
 #[test]
 #[cfg(feature = "internals")]
-fn what_is_written_today_is_what_the_last_version_wrote() {
+fn the_written_format_is_that_of_the_last_version() {
     use std::time::Duration;
 
     use distlock::internals::protocol::permit::permit_owner;

@@ -10,7 +10,7 @@ use super::worker::{MANY, NAMES, WAIT};
 use super::{Place, once_within, wait_until};
 
 #[test]
-fn another_process_is_told_of_a_release_within_20_ms() {
+fn another_process_is_notified_of_a_release_within_20_ms() {
     let place = Place::new();
     let client = place.connect();
     let mut waiter = Process::start(WAIT, &place.url());
@@ -37,7 +37,7 @@ fn told_after(place: &Place, client: &Client, waiter: &mut Process) -> Duration 
 
 /// A socket buffers ten messages. A process that was stopped finds it full, and must not miss the messages that did not fit.
 #[test]
-fn messages_that_did_not_fit_are_not_missed() {
+fn messages_beyond_the_socket_buffer_are_not_missed() {
     // A waiter that is not notified polls every two seconds.
     once_within(Duration::from_secs(1), "all are notified", wake_from_a_stop);
 }
@@ -71,7 +71,7 @@ fn wake_from_a_stop() -> Duration {
 
 /// A client that leaves its locks to their leases is present like others, and its wake socket is not cleaned up.
 #[test]
-fn one_who_waits_to_leave_a_lock_to_its_lease_keeps_its_bell() {
+fn a_waiter_with_holds_left_to_their_lease_keeps_its_wake_socket() {
     let place = Place::new();
     let waiter =
         Client::connect_with(distlock::Client::builder(&place.url()).release_on(ReleaseOn::Lease));
@@ -102,7 +102,7 @@ fn one_who_waits_to_leave_a_lock_to_its_lease_keeps_its_bell() {
 
 /// The client makes its wake socket again after it was removed.
 #[test]
-fn a_bell_that_was_taken_away_is_hung_again() {
+fn a_removed_wake_socket_is_created_again() {
     let place = Place::new();
     let (holder, waiter) = (place.connect(), place.connect());
     let mut round = 0;

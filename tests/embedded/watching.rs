@@ -12,7 +12,7 @@ use super::{Place, wait_until};
 const TOO_MANY: u32 = 2200;
 
 #[test]
-fn nothing_is_written_down_when_nobody_watches() {
+fn nothing_is_journalled_without_a_watcher() {
     let place = Place::new();
     let client = place.connect();
     let mut watch = client.admin().watch("*");
@@ -26,7 +26,7 @@ fn nothing_is_written_down_when_nobody_watches() {
 }
 
 #[test]
-fn the_journal_goes_with_the_last_who_watches() {
+fn the_journal_is_removed_with_the_last_watcher() {
     let place = Place::new();
     let (client, other) = (place.connect(), place.connect());
     let mut watches = [&client, &client, &other].map(|client| client.admin().watch("*"));
@@ -64,7 +64,7 @@ fn a_watcher_that_is_killed_leaves_no_journal() {
 }
 
 #[test]
-fn a_watcher_that_stands_still_does_not_fill_the_file_and_goes_on() {
+fn a_stalled_watcher_does_not_fill_the_file_and_continues() {
     let place = Place::new();
     let client = place.connect();
     let watcher = watcher(&place, &client);
@@ -87,7 +87,7 @@ fn a_watcher_that_stands_still_does_not_fill_the_file_and_goes_on() {
 }
 
 #[test]
-fn a_watch_says_that_its_file_has_gone() {
+fn a_watch_reports_that_its_file_was_removed() {
     let place = Place::new();
     let client = place.connect();
     let mut watch = client.admin().watch("*");
@@ -100,7 +100,7 @@ fn a_watch_says_that_its_file_has_gone() {
 }
 
 #[test]
-fn a_holder_that_is_killed_is_told_from_one_that_gives_back() {
+fn a_killed_holder_is_distinguished_from_one_that_releases() {
     let place = Place::new();
     let client = place.connect();
     let watcher = watcher(&place, &client);

@@ -16,7 +16,7 @@ const LEASE: Lease = Lease::KeepAlive(DELAY);
 const GRAIN: Duration = Duration::from_secs(1);
 
 #[test]
-fn after_a_start_nothing_is_granted_until_every_lease_is_over() {
+fn after_a_start_nothing_is_granted_until_every_lease_has_expired() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -45,7 +45,7 @@ fn after_a_start_nothing_is_granted_until_every_lease_is_over() {
 }
 
 #[test]
-fn what_is_held_stays_held_meanwhile() {
+fn held_locks_stay_held_during_the_failover_delay() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -62,7 +62,7 @@ fn what_is_held_stays_held_meanwhile() {
 }
 
 #[test]
-fn after_a_promotion_nothing_is_granted_until_every_lease_is_over() {
+fn after_a_promotion_nothing_is_granted_until_every_lease_has_expired() {
     simulated(async || {
         let pair = Pair::start();
         is_old_enough(&pair.replica).await;
@@ -97,7 +97,7 @@ fn after_a_promotion_nothing_is_granted_until_every_lease_is_over() {
 
 /// An age in a reply is as of the reply, not as of the request.
 #[test]
-fn an_answer_that_takes_its_time_makes_nothing_older() {
+fn a_slow_reply_adds_nothing_to_the_age_of_a_server() {
     simulated(async || {
         let pair = Pair::start();
         is_old_enough(&pair.replica).await;
@@ -119,7 +119,7 @@ fn an_answer_that_takes_its_time_makes_nothing_older() {
 
 /// No connection ends then, so a client that has one is not notified.
 #[test]
-fn one_that_was_a_replica_for_a_while_grants_nothing_over_an_old_connection() {
+fn a_server_demoted_for_a_while_grants_nothing_over_an_old_connection() {
     simulated(async || {
         let server = RedisServer::start();
         is_old_enough(&server).await;

@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_millis(300);
 
 #[test]
-fn a_grant_that_is_told_is_on_the_replica_already() {
+fn a_reported_grant_is_already_on_the_replica() {
     simulated(async || {
         let pair = Pair::start();
         let client = connect(&pair.master, PATIENCE / 2).await;
@@ -31,7 +31,7 @@ fn a_grant_that_is_told_is_on_the_replica_already() {
 }
 
 #[test]
-fn what_no_replica_has_is_not_granted_and_taken_back() {
+fn an_unreplicated_grant_is_not_reported_and_undone() {
     simulated(async || {
         let pair = Pair::start();
         let client = connect(&pair.master, SHORT).await;
@@ -57,7 +57,7 @@ fn what_no_replica_has_is_not_granted_and_taken_back() {
 
 /// The error does not claim that the server sent no reply.
 #[test]
-fn who_has_waited_in_vain_hears_how_many_acknowledged() {
+fn a_timed_out_waiter_gets_the_number_of_acknowledgements() {
     simulated(async || {
         let pair = Pair::start();
         let client = connect(&pair.master, SHORT).await;
@@ -97,7 +97,7 @@ async fn refused<F: Family>(client: &Client) {
 }
 
 #[test]
-fn a_renewal_that_no_replica_has_does_not_make_it_last_longer() {
+fn an_unreplicated_renewal_does_not_extend_a_lease() {
     simulated(async || {
         let pair = Pair::start();
         let client = connect(&pair.master, SHORT).await;
@@ -128,7 +128,7 @@ fn a_renewal_that_no_replica_has_does_not_make_it_last_longer() {
 }
 
 #[test]
-fn what_is_busy_is_busy_and_what_is_given_back_is_free_whatever_replicas_do() {
+fn busy_replies_and_releases_do_not_depend_on_replicas() {
     simulated(async || {
         let pair = Pair::start();
         let (ours, theirs) = (
@@ -146,7 +146,7 @@ fn what_is_busy_is_busy_and_what_is_given_back_is_free_whatever_replicas_do() {
 
 /// Replicas acknowledge writes: a renewal or re-entry that wrote nothing would be acknowledged by replicas that lack the write before it.
 #[test]
-fn what_makes_nothing_longer_is_written_as_well() {
+fn renewals_that_extend_nothing_are_written_as_well() {
     simulated(async || {
         let pair = Pair::start();
         let client = connect(&pair.master, PATIENCE / 2).await;
@@ -190,7 +190,7 @@ fn changes(server: &RedisServer) -> String {
 }
 
 #[test]
-fn what_cannot_be_promised_is_refused_at_once() {
+fn an_unachievable_durability_is_rejected_at_once() {
     simulated(async || {
         let ask = |url: &str, acks, timeout| {
             let durability = Durability::Replicas { acks, timeout };

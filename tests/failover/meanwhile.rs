@@ -11,7 +11,7 @@ use crate::support::{PATIENCE, RedisServer, builder, eventually, simulated};
 const DELAY: Duration = Duration::from_secs(8);
 
 #[test]
-fn a_writer_goes_on_as_a_reader() {
+fn a_writer_may_downgrade_during_the_failover_delay() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await.expect("it is up");
@@ -24,7 +24,7 @@ fn a_writer_goes_on_as_a_reader() {
 }
 
 #[test]
-fn the_only_reader_may_write_and_nobody_else() {
+fn only_the_sole_reader_may_upgrade_during_the_failover_delay() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await.expect("it is up");
@@ -72,7 +72,7 @@ fn a_promoted_server_without_memory_renews_over_a_new_connection() {
 
 /// The error comes at once, not only after another server has taken its place and nothing works any more.
 #[test]
-fn who_may_not_keep_the_record_is_told_at_once() {
+fn a_user_denied_the_promotion_record_gets_an_error_at_once() {
     simulated(async || {
         let server = RedisServer::start();
         let rights = ["ACL", "SETUSER", "locker", "on", ">pw", "+@all", "&*"];

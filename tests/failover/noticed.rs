@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(600);
 const LEASES: [Lease; 2] = [Lease::KeepAlive(LONG), Lease::Fixed(LONG)];
 
 #[test]
-fn what_a_restarted_server_has_forgotten_is_lost_at_once() {
+fn holds_that_a_restarted_server_has_forgotten_are_lost_at_once() {
     simulated(async || {
         for lease in LEASES {
             let server = RedisServer::start();
@@ -41,7 +41,7 @@ fn what_a_restarted_server_has_forgotten_is_lost_at_once() {
 }
 
 #[test]
-fn what_a_restarted_server_remembers_is_at_risk_until_it_has_said_so() {
+fn holds_are_at_risk_until_the_restarted_server_confirms_them() {
     simulated(async || {
         for lease in LEASES {
             let server = RedisServer::start();
@@ -76,7 +76,7 @@ fn what_a_restarted_server_remembers_is_at_risk_until_it_has_said_so() {
 
 /// Another program has removed the key's expiry, or the server has lost only the expiry.
 #[test]
-fn what_has_no_end_is_not_ended_by_being_asked_about() {
+fn a_hold_without_expiry_is_not_ended_by_verification() {
     simulated(async || {
         without_end(|client| client.lock("kept"), "").await;
         without_end(|client| client.lock("kept"), "?scripts=off").await;
@@ -108,7 +108,7 @@ async fn without_end<K: 'static>(kept: fn(&Client) -> Lock<K>, parameters: &str)
 }
 
 #[test]
-fn a_connection_that_breaks_is_no_failover() {
+fn a_broken_connection_is_no_failover() {
     simulated(async || {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.addr());
@@ -135,7 +135,7 @@ fn a_connection_that_breaks_is_no_failover() {
 /// The end of the connection came before the client kept it, and the client would keep it for good: no task would have met the next server
 /// before the next renewal.
 #[test]
-fn a_connection_that_ends_with_the_first_answers_is_made_again() {
+fn a_connection_closed_after_the_first_replies_is_opened_again() {
     simulated(async || {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.addr());
@@ -169,7 +169,7 @@ fn a_connection_that_ends_with_the_first_answers_is_made_again() {
 /// Counted permits have no lease, and no owner that could be verified. A server that does not report its identity may be another one each
 /// time.
 #[test]
-fn permits_that_are_only_counted_are_not_asked_about() {
+fn counted_permits_are_not_verified() {
     simulated(async || {
         let server = RedisServer::start();
         server.cmd(&["ACL", "SETUSER", "default", "-info"]);

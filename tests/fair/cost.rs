@@ -13,7 +13,7 @@ use super::{ALIVE, NAME, PATIENCE, QUEUE, TIMEOUT, connect, leaves_nothing, take
 /// The other queue entries are only written, as if their waiters had just sent a request: the requests that waiters send every few seconds
 /// are not part of a hand-off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hand_off_takes_the_same_commands_with_10_and_with_10_000_in_line() {
+async fn a_hand_off_takes_the_same_commands_with_10_and_with_10_000_queued() {
     let server = RedisServer::start();
     let mut costs = [Cost::new(), Cost::new()];
     // On a busy machine a waiter sends an additional request now and then: the least of several rounds is the cost of a hand-off.
@@ -47,7 +47,7 @@ async fn a_hand_off_takes_the_same_commands_with_10_and_with_10_000_in_line() {
 /// All of the waiters are real, are in one process, and send a request every three seconds. Prints the totals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long unless built with --release"]
-async fn a_line_of_10_000_real_waiters_is_served_in_order_by_one_message_each() {
+async fn a_queue_of_10_000_real_waiters_is_served_in_order_by_one_message_each() {
     for crowd in [10, 100, 1_000, 10_000] {
         real_line(crowd).await;
     }
@@ -55,7 +55,7 @@ async fn a_line_of_10_000_real_waiters_is_served_in_order_by_one_message_each() 
 
 /// The same test with fewer waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_of_500_real_waiters_is_served_in_order_by_one_message_each() {
+async fn a_queue_of_500_real_waiters_is_served_in_order_by_one_message_each() {
     real_line(500).await;
 }
 

@@ -6,7 +6,7 @@ use super::support::{RedisServer, eventually};
 use super::{CHANNEL, NAME, PATIENCE, connect, leaves_nothing, line, take, until_in_line};
 
 #[tokio::test]
-async fn a_hand_off_is_one_message_and_to_the_first_in_line_alone() {
+async fn a_hand_off_is_one_message_to_the_head_of_the_queue() {
     let server = RedisServer::start();
     let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let held = take(&client).await;
@@ -68,7 +68,7 @@ async fn a_hand_off_is_one_message_and_to_the_first_in_line_alone() {
 /// A head of the queue that gives up notifies the next waiter, which has to know when the holder's lease expires. Any other waiter that
 /// gives up notifies none.
 #[tokio::test]
-async fn who_leaves_the_line_tells_nobody_unless_it_was_the_first() {
+async fn leaving_the_queue_notifies_no_waiter_unless_the_head_leaves() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let held = take(&client).await;

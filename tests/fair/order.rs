@@ -81,7 +81,7 @@ async fn waiters_of_five_processes_keep_their_order_when_one_is_killed_and_one_i
 
 /// The next waiter has crashed, and no client knows it yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_in_line_that_was_killed_is_passed_over() {
+async fn a_killed_head_of_the_queue_is_skipped() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let held = take(&client).await;

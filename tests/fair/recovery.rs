@@ -14,7 +14,7 @@ use super::{
 
 /// Every waiter is notified after the loss, so that all of them send a request, without waiting for their next poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_question_costs_no_more_with_many_waiters_whichever_key_was_lost() {
+async fn a_request_costs_no_more_with_many_waiters_whichever_key_was_lost() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let held = take(&client).await;
@@ -63,7 +63,7 @@ async fn a_question_costs_no_more_with_many_waiters_whichever_key_was_lost() {
 
 /// A waiter at the head repairs entries that belong to no waiter, a part with each request.
 #[tokio::test]
-async fn every_question_repairs_a_bounded_part_until_the_keys_agree() {
+async fn every_request_repairs_a_bounded_part_until_the_keys_agree() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let held = take(&client).await;

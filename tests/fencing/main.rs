@@ -38,34 +38,34 @@ fn worker() {
 }
 
 #[test]
-fn a_database_that_goes_by_tokens_refuses_who_comes_too_late() {
+fn a_database_that_compares_tokens_rejects_a_late_writer() {
     let folder = tempfile::tempdir().expect("there is room");
     let place = format!("fenced sql {}/stock.db", folder.path().display());
     assert_eq!(two_sales(&place), ["refused", "sold", "9"]);
 }
 
 #[test]
-fn a_database_whose_transactions_begin_with_the_token_refuses_who_comes_too_late() {
+fn a_database_whose_transactions_begin_with_the_token_rejects_a_late_writer() {
     let folder = tempfile::tempdir().expect("there is room");
     let place = format!("in-transactions sql {}/stock.db", folder.path().display());
     assert_eq!(two_sales(&place), ["refused", "sold", "9"]);
 }
 
 #[test]
-fn a_database_that_does_not_loses_an_update() {
+fn a_database_that_does_not_compare_tokens_loses_an_update() {
     let folder = tempfile::tempdir().expect("there is room");
     let place = format!("unfenced sql {}/stock.db", folder.path().display());
     assert_eq!(two_sales(&place), ["sold", "sold", "9"], "of ten");
 }
 
 #[test]
-fn a_redis_that_goes_by_tokens_refuses_who_comes_too_late() {
+fn a_redis_that_compares_tokens_rejects_a_late_writer() {
     let place = format!("fenced redis {}", SERVER.url());
     assert_eq!(two_sales(&place), ["refused", "sold", "9"]);
 }
 
 #[test]
-fn a_redis_that_does_not_loses_an_update() {
+fn a_redis_that_does_not_compare_tokens_loses_an_update() {
     let place = format!("unfenced redis {}", SERVER.url());
     assert_eq!(two_sales(&place), ["sold", "sold", "9"], "of ten");
 }

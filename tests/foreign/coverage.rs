@@ -155,7 +155,7 @@ const LOCKS: [Kind; 7] = [
 const OF_QUORUMS: [Kind; 2] = [Kind::Plain, Kind::Simple];
 
 #[test]
-fn every_public_operation_is_asked_of_the_corpus() {
+fn every_public_operation_runs_on_the_corpus() {
     let operations = operations::all();
     let mut known: BTreeSet<&str> = operations
         .iter()
@@ -185,7 +185,7 @@ fn every_public_operation_is_asked_of_the_corpus() {
 }
 
 #[test]
-fn every_operation_of_a_lock_is_asked_of_every_kind() {
+fn every_operation_of_a_lock_runs_with_every_kind() {
     let mut asked: BTreeMap<&str, BTreeSet<Kind>> = BTreeMap::new();
     for operation in operations::all() {
         asked
@@ -208,7 +208,7 @@ fn every_operation_of_a_lock_is_asked_of_every_kind() {
 
 /// A new type with operations must not go unnoticed by this file.
 #[test]
-fn every_public_type_has_operations_or_is_said_to_have_none() {
+fn every_public_type_has_operations_or_is_listed_without() {
     let exported = exported();
     let exported: BTreeSet<&str> = exported.iter().map(String::as_str).collect();
     let listed = ACTORS.iter().chain(WITHOUT_OPERATIONS).copied();
@@ -351,7 +351,7 @@ fn implemented(line: &str) -> String {
 }
 
 #[test]
-fn the_sources_are_read_for_public_methods() {
+fn public_methods_are_parsed_from_the_sources() {
     let text = "
 impl<K> Lock<K> {
     pub const fn with_lease(mut self, lease: Lease) -> Self {

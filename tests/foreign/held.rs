@@ -25,12 +25,12 @@ pub(crate) const COVERS: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn no_guard_changes_what_has_replaced_its_lock() {
+async fn no_guard_changes_data_that_replaced_its_lock() {
     replace_everything("").await;
 }
 
 #[tokio::test]
-async fn no_guard_without_scripts_changes_what_has_replaced_its_lock() {
+async fn no_guard_without_scripts_changes_data_that_replaced_its_lock() {
     replace_everything("?scripts=off").await;
 }
 

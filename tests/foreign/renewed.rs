@@ -13,12 +13,12 @@ use super::stage::Stage;
 pub(crate) const COVERS: &[&str] = &[];
 
 #[tokio::test]
-async fn no_renewal_changes_what_has_replaced_its_lock() {
+async fn no_renewal_changes_data_that_replaced_its_lock() {
     replace_everything("").await;
 }
 
 #[tokio::test]
-async fn no_renewal_without_scripts_changes_what_has_replaced_its_lock() {
+async fn no_renewal_without_scripts_changes_data_that_replaced_its_lock() {
     replace_everything("?scripts=off").await;
 }
 

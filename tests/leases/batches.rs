@@ -128,7 +128,7 @@ fn a_denied_key_in_a_batch_costs_only_its_own_lock_also_over_a_slow_network() {
 
 /// Without scripts each lock is renewed by itself, and renewals that were in time must not be counted as failed with the others.
 #[test]
-fn locks_without_scripts_are_kept_though_all_together_take_longer_than_a_call_may() {
+fn locks_without_scripts_are_renewed_though_a_round_takes_longer_than_the_call_timeout() {
     simulated(async || {
         let scene = Scene::with("scripts=off", 2 * LEASE, COMMAND).await;
         let mut guards = Vec::new();

@@ -10,7 +10,7 @@ use super::{COMMAND, GONE, LEASE, PERIOD, ROUND_TRIP, Scene, connect, renewed};
 use crate::support::{PATIENCE, eventually, simulated};
 
 #[test]
-fn what_is_released_dropped_forgotten_lost_closed_or_fixed_is_not_renewed() {
+fn a_released_dropped_forgotten_lost_closed_or_fixed_hold_is_not_renewed() {
     simulated(async || {
         let scene = Scene::new().await;
         let closing = connect(&scene.proxy.url(), LEASE, COMMAND).await;
@@ -61,7 +61,7 @@ const FIXED: Lease = Lease::Fixed(Duration::from_secs(25));
 /// In Redisson the renewals of an outer hold end with an inner hold that has a fixed lease, and the renewals of an inner hold that is kept
 /// alive go on after its end.
 #[test]
-fn renewals_go_on_for_as_long_as_one_guard_of_an_owner_is_kept_alive() {
+fn renewals_continue_for_as_long_as_one_guard_of_an_owner_is_kept_alive() {
     simulated(async || {
         let scene = Scene::new().await;
         let owner = scene.client.new_owner();
@@ -100,7 +100,7 @@ fn renewals_go_on_for_as_long_as_one_guard_of_an_owner_is_kept_alive() {
 
 /// In Redisson timers multiply with every lock that is acquired while none is held.
 #[test]
-fn d30_locks_that_come_and_go_make_no_other_be_renewed_more_often() {
+fn d30_short_lived_locks_cause_no_extra_renewals_of_others() {
     simulated(async || {
         let scene = Scene::new().await;
         for _ in 0..300 {

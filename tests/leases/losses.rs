@@ -165,7 +165,7 @@ impl Taken {
 }
 
 #[test]
-fn a_lock_that_was_taken_is_told_within_a_renewal_period_with_the_reason() {
+fn a_lock_taken_over_is_reported_within_a_renewal_period_with_the_reason() {
     simulated(async || {
         for taken in [
             Taken::Deleted,
@@ -299,7 +299,7 @@ fn a_holder_whose_network_heals_in_time_was_at_risk_and_keeps_the_lock() {
 }
 
 #[test]
-fn a_fixed_lease_ends_exactly_at_valid_until_whatever_becomes_of_the_key() {
+fn a_fixed_lease_ends_exactly_at_valid_until_in_any_state_of_the_key() {
     simulated(async || {
         let ends = [None, Some(LostReason::TakenOver), None];
         for (fault, taken_over) in ["none", "taken over", "partition"].into_iter().zip(ends) {
@@ -325,7 +325,7 @@ fn a_fixed_lease_ends_exactly_at_valid_until_whatever_becomes_of_the_key() {
 /// A process that was stopped must not do the next step of its work and only then be notified that the lock is lost: the task that notices
 /// the loss may run later.
 #[test]
-fn work_is_never_polled_once_its_lock_has_run_out() {
+fn work_is_never_polled_after_its_lock_has_expired() {
     simulated(async || {
         let scene = Scene::new().await;
         let lock = scene.client.lock(NAME).with_lease(Lease::Fixed(LEASE));

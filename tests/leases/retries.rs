@@ -32,7 +32,7 @@ async fn assert_saved(scene: &Scene, guard: &Guard) {
 }
 
 #[test]
-fn a_renewal_that_is_not_answered_is_tried_again_soon() {
+fn an_unanswered_renewal_is_retried_soon() {
     simulated(async || {
         for (fault, within) in [
             (Fault::CutBefore, AGAIN),
@@ -59,7 +59,7 @@ fn a_renewal_that_is_not_answered_is_tried_again_soon() {
 }
 
 #[test]
-fn a_renewal_that_is_refused_for_now_is_tried_again_soon_and_at_last_the_cause_of_the_loss() {
+fn a_transiently_refused_renewal_is_retried_soon_and_finally_the_cause_of_the_loss() {
     simulated(async || {
         for (refusal, code) in [
             (Refusal::Busy, "BUSY"),
@@ -92,7 +92,7 @@ fn a_renewal_that_is_refused_for_now_is_tried_again_soon_and_at_last_the_cause_o
 /// The command time-out may be longer than the lease. The watchdog must not wait for a connection that has fallen silent until the lease
 /// has expired, since another connection would work.
 #[test]
-fn a_silent_connection_is_replaced_in_time_to_save_a_lease_shorter_than_the_command_time_out() {
+fn a_silent_connection_is_replaced_in_time_to_save_a_lease_below_the_command_timeout() {
     simulated(async || {
         let scene = Scene::with("", LEASE, 2 * LEASE).await;
         let guard = scene.hold("silent").await;
@@ -107,7 +107,7 @@ fn a_silent_connection_is_replaced_in_time_to_save_a_lease_shorter_than_the_comm
 /// Connecting may take longer than the command time-out, by itself or together with the request that follows: the attempt that needed the
 /// connection is given up, and the next one finds it open. With scripts a separate task connects.
 #[test]
-fn a_connection_that_takes_longer_than_a_command_may_is_waited_for() {
+fn a_connection_slower_than_the_command_timeout_is_waited_for() {
     simulated(async || {
         for (connects, reads) in [
             (COMMAND * 3 / 2, Duration::ZERO),

@@ -19,7 +19,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_closed_client_has_released_what_was_dropped_however_slow_the_network() {
+fn closing_releases_dropped_guards_over_a_slow_network() {
     simulated(async || {
         let (server, proxy, client) =
             proxied::<Plain>(|builder| builder.command_timeout(PATIENCE)).await;
@@ -39,7 +39,7 @@ fn a_closed_client_has_released_what_was_dropped_however_slow_the_network() {
 }
 
 #[test]
-fn a_release_does_not_wait_for_a_re_entry_that_nobody_polls() {
+fn a_release_does_not_wait_for_an_unpolled_re_entry() {
     simulated(async || {
         let (server, proxy, client) = proxied::<Plain>(|builder| builder).await;
         let owner = client.new_owner();
@@ -62,7 +62,7 @@ fn a_release_does_not_wait_for_a_re_entry_that_nobody_polls() {
 
 /// Documented limit: the count may then be lower than the number of guards. No other client is let in.
 #[test]
-fn a_partial_release_that_comes_after_a_later_re_entry_lets_nobody_in() {
+fn a_partial_release_that_arrives_after_a_later_re_entry_does_not_free_the_lock() {
     simulated(async || {
         let (server, proxy, client) = proxied::<Plain>(|builder| builder).await;
         let owner = client.new_owner();
@@ -101,7 +101,7 @@ fn a_partial_release_that_comes_after_a_later_re_entry_lets_nobody_in() {
 }
 
 #[test]
-fn a_renewal_without_answer_does_not_cost_a_lock_with_a_lease_shorter_than_the_time_out() {
+fn an_unanswered_renewal_does_not_lose_a_lock_with_a_lease_below_the_timeout() {
     simulated(async || {
         // The silent connection costs a third of the lease; a busy machine may cost another.
         const LEASE: Duration = Duration::from_secs(8);
@@ -128,7 +128,7 @@ fn a_renewal_without_answer_does_not_cost_a_lock_with_a_lease_shorter_than_the_t
 }
 
 #[test]
-fn short_waits_do_not_cling_to_a_connection_that_never_answers() {
+fn short_waits_abandon_a_connection_that_never_replies() {
     simulated(async || {
         let wait = async |parameters, ask: Match| {
             let proxied = proxied_with::<Plain>(parameters, |builder| builder).await;
@@ -157,7 +157,7 @@ fn short_waits_do_not_cling_to_a_connection_that_never_answers() {
 }
 
 #[test]
-fn a_question_that_comes_after_its_place_was_left_brings_no_place() {
+fn a_request_that_arrives_after_leaving_the_queue_adds_no_entry() {
     simulated(async || {
         let (server, proxy, client) = proxied::<Fair>(|builder| builder).await;
         let (theirs, waiting) = one_question_held_back(&server, &proxy, &client).await;
@@ -175,7 +175,7 @@ fn a_question_that_comes_after_its_place_was_left_brings_no_place() {
 
 /// The waiter does not receive its grant either, so that the grant is undone while another of its requests is still to arrive.
 #[test]
-fn a_question_that_comes_after_a_grant_was_taken_back_brings_no_hold() {
+fn a_request_that_arrives_after_its_grant_was_undone_adds_no_hold() {
     simulated(async || {
         let (server, proxy, client) = proxied::<Fair>(|builder| builder).await;
         let (theirs, waiting) = one_question_held_back(&server, &proxy, &client).await;
@@ -224,7 +224,7 @@ async fn give_up(client: &Player<Fair>, waiting: Waiting) {
 
 type Waiting = JoinHandle<Result<Guard<distlock::Fair>, Error>>;
 
-mod whatever_becomes_of_its_subscription_a_waiter_gets_its_turn {
+mod any_fault_of_its_subscription_leaves_a_waiter_its_turn {
     use super::*;
 
     #[test]

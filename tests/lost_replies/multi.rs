@@ -16,7 +16,7 @@ const SHORT_LEASE: Duration = Duration::from_secs(6);
 /// The permits of the semaphore among the locks.
 const PERMITS: u32 = 3;
 
-mod whatever_is_lost_of_several_locks_nobody_holds_one_twice_and_the_next_gets_all {
+mod any_lost_message_of_several_locks_breaks_no_exclusion_and_the_next_gets_all {
     use super::*;
 
     #[test]

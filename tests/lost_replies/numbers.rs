@@ -83,7 +83,7 @@ impl Change {
 }
 
 #[test]
-fn a_change_counts_once_whatever_is_lost_of_it() {
+fn a_change_with_any_lost_message_counts_once() {
     simulated(async || {
         let server = known().await;
         for fault in FAULTS {
@@ -158,7 +158,7 @@ enum Ask {
 }
 
 #[test]
-fn permits_that_were_asked_for_are_taken_once_or_given_back_whatever_is_lost() {
+fn requested_permits_are_acquired_once_or_released_with_any_lost_message() {
     simulated(async || {
         let server = known().await;
         for fault in FAULTS {

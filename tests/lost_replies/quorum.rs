@@ -16,7 +16,7 @@ const SHORT_LEASE: Duration = Duration::from_secs(6);
 /// Limit, since a waiter sends the same requests again and again.
 const MOST_REQUESTS: u64 = 8;
 
-mod whatever_is_lost_of_a_quorum_lock_it_is_nobody_elses_and_the_next_gets_every_vote {
+mod any_lost_message_of_a_quorum_lock_breaks_no_exclusion_and_the_next_gets_every_vote {
     use super::*;
 
     #[test]

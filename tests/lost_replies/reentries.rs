@@ -31,13 +31,15 @@ macro_rules! with_every_lock {
 }
 
 with_every_lock! {
-    a_lost_re_entry_leaves_no_ghost_when_the_outer_guard_goes_meanwhile,
-    the_next_in_line_can_re_enter_though_a_re_entry_of_the_last_holder_was_undone,
-    a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to,
+    a_lost_re_entry_leaves_no_orphaned_hold_when_the_outer_guard_is_released_meanwhile,
+    the_next_waiter_can_re_enter_though_a_re_entry_of_the_last_holder_was_undone,
+    a_late_re_entry_does_not_count_for_the_receiver_of_a_hand_off,
     a_re_entry_that_is_late_and_polled_late_counts_once,
 }
 
-async fn a_lost_re_entry_leaves_no_ghost_when_the_outer_guard_goes_meanwhile<F: Family>() {
+async fn a_lost_re_entry_leaves_no_orphaned_hold_when_the_outer_guard_is_released_meanwhile<
+    F: Family,
+>() {
     let (server, proxy, client) = proxied::<F>(|builder| builder).await;
     let owner = client.new_owner();
     let lock = client.lock("stock").with_owner(&owner);
@@ -77,9 +79,7 @@ async fn a_lost_re_entry_leaves_no_ghost_when_the_outer_guard_goes_meanwhile<F: 
     assert_eq!(server.holds("stock").await, BTreeMap::new(), "a ghost");
 }
 
-async fn the_next_in_line_can_re_enter_though_a_re_entry_of_the_last_holder_was_undone<
-    F: Family,
->() {
+async fn the_next_waiter_can_re_enter_though_a_re_entry_of_the_last_holder_was_undone<F: Family>() {
     let (server, proxy, client) = proxied::<F>(|builder| builder.handoff_window(LEASE)).await;
     let (one, other) = (client.new_owner(), client.new_owner());
     let guard = client.lock("stock").with_owner(&one).acquire().await;
@@ -107,7 +107,7 @@ async fn the_next_in_line_can_re_enter_though_a_re_entry_of_the_last_holder_was_
     assert_eq!(server.holds("stock").await, said);
 }
 
-async fn a_late_re_entry_does_not_count_for_whom_the_lock_was_handed_to<F: Family>() {
+async fn a_late_re_entry_does_not_count_for_the_receiver_of_a_hand_off<F: Family>() {
     let (server, proxy, client) = proxied::<F>(|builder| {
         let builder = builder.handoff_window(LEASE);
         builder.command_timeout(TIMEOUT / 2)

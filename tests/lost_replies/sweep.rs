@@ -11,7 +11,7 @@ use super::stories::{Moment, Story};
 use crate::support::Semaphore as Permit;
 use crate::support::{Fair, Family, Fault, Fenced, Plain, Read, Several, Simple, Write, simulated};
 
-mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
+mod any_lost_message_leaves_the_count_of_the_guards_and_no_orphaned_hold {
     use super::*;
 
     #[test]
@@ -56,7 +56,7 @@ mod whatever_is_lost_the_count_is_what_the_guards_say_and_no_ghost_is_left {
 }
 
 /// Without scripts a request is many commands, and each of them is lost.
-mod whatever_is_lost_without_scripts_the_same_is_true {
+mod any_lost_command_without_scripts_leaves_the_count_of_the_guards_and_no_orphaned_hold {
     use super::*;
 
     #[test]

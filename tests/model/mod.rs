@@ -37,7 +37,7 @@ const BOTH: [Kind; 2] = [Kind::Read, Kind::Write];
 const UNSCRIPTED: [Kind; 3] = [Kind::Mutex, Kind::Fenced, Kind::Simple];
 
 /// Random requests get the same replies from memory and from Redis.
-mod redis_says_what_memory_says {
+mod redis_replies_like_memory {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,7 +87,7 @@ mod redis_says_what_memory_says {
 }
 
 /// Random requests get the same replies from memory and from Redis without scripts.
-mod redis_without_scripts_says_what_memory_says {
+mod redis_without_scripts_replies_like_memory {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -112,7 +112,7 @@ mod redis_without_scripts_says_what_memory_says {
 }
 
 /// Random requests get the same replies from memory and from a file.
-mod a_file_says_what_memory_says {
+mod a_file_replies_like_memory {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

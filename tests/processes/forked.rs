@@ -31,7 +31,7 @@ async fn a_forked_child_of_a_blocking_client_neither_renews_nor_releases_nor_han
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn grants_that_came_before_the_fork_are_not_the_childs() {
+async fn grants_from_before_the_fork_do_not_belong_to_the_child() {
     let server = RedisServer::start();
     let mut worker = Process::start(PENDING, &server.url());
     worker.hear("ready");
@@ -50,7 +50,7 @@ async fn grants_that_came_before_the_fork_are_not_the_childs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forked_child_does_not_wait_for_answers_that_never_come() {
+async fn a_forked_child_does_not_wait_for_replies_that_never_arrive() {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
     let mut worker = Process::start(PENDING, &proxy.url());
@@ -63,7 +63,7 @@ async fn a_forked_child_does_not_wait_for_answers_that_never_come() {
 
 /// More requests are made than fit into one batch: the child has a copy of those that wait for the next call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forked_child_does_not_send_what_its_parent_was_about_to() {
+async fn a_forked_child_does_not_send_the_pending_requests_of_its_parent() {
     // Whether a request waits just then is a matter of microseconds.
     for _ in 0..3 {
         let server = RedisServer::start();

@@ -49,7 +49,7 @@ async fn a_holder_killed_with_kill_9_frees_its_locks_when_its_lease_ends() {
 
 /// The process is killed at any moment while a crowd's calls are in flight, in batches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_killed_with_kill_9_leaves_nothing_that_outlives_its_lease() {
+async fn many_processes_killed_with_kill_9_leave_nothing_that_outlives_its_lease() {
     let server = RedisServer::start();
     let mut dice = SeededRng::from_env_or(0x5eed_c0de);
     let mut workers: Vec<_> = (0..3)

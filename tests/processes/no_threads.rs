@@ -9,7 +9,7 @@ use distlock::{Client, Error, blocking};
 const URLS: &str = "DISTLOCK_TEST_URLS";
 
 #[test]
-fn connecting_where_no_thread_can_be_started_is_an_error_that_says_so() {
+fn connecting_reports_a_failure_to_spawn_a_thread() {
     let folder = tempfile::tempdir().expect("there is room");
     let program = folder.path().join("program");
     fs::copy(env::current_exe().expect("this runs from a file"), &program).expect("it is readable");

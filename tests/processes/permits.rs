@@ -15,7 +15,7 @@ const SEMAPHORE: &str = "exports";
 
 /// The test runs on the server and on a file, where the permits of a process return as soon as it has ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_of_the_killed_come_back_and_none_is_made_up() {
+async fn permits_of_killed_processes_expire_and_none_is_duplicated() {
     let server = RedisServer::start();
     let folder = tempfile::tempdir().expect("there is room");
     let mut dice = SeededRng::from_env_or(0x9e27_0175);

@@ -18,13 +18,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const WORD_EVERY: usize = 250;
 
 #[test]
-fn two_processes_that_take_three_locks_in_opposite_orders_make_progress_all_the_time() {
+fn two_processes_that_acquire_three_locks_in_opposite_orders_make_steady_progress() {
     race(500);
 }
 
 #[test]
 #[ignore = "the long form: a minute"]
-fn two_processes_that_take_three_locks_in_opposite_orders_ten_thousand_times() {
+fn two_processes_that_acquire_three_locks_in_opposite_orders_ten_thousand_times() {
     race(10_000);
 }
 

@@ -12,7 +12,7 @@ use super::support::process::{say, url, wall_clock};
 use super::{LEASE, PATIENCE, Process, SHARED, connect};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_stopped_for_two_leases_never_believes_it_holds_the_lock_afterwards() {
+async fn a_process_stopped_for_two_leases_never_reports_the_lock_as_held_afterwards() {
     let holder = Process::start(ROLE, &SHARED.url());
     let owner = holder.hear("holds");
     let client = connect(&SHARED.url()).await;

@@ -27,7 +27,7 @@ fn foreign(server: &RedisServer, format: Format) -> bool {
 }
 
 #[test]
-fn who_has_most_of_them_keeps_us_out_and_who_has_fewer_does_not() {
+fn a_client_with_a_majority_of_locks_excludes_us_and_one_with_fewer_does_not() {
     staged(async |stage, clients, format| {
         let lock = lock(&clients, format);
         for server in &stage.servers[..2] {
@@ -54,7 +54,7 @@ fn who_has_most_of_them_keeps_us_out_and_who_has_fewer_does_not() {
 
 /// Near the deadline less time is left than a reply takes: the previous result stands.
 #[test]
-fn who_waits_in_vain_over_a_slow_network_is_told_that_others_have_it() {
+fn a_timed_out_waiter_over_a_slow_network_is_reported_busy() {
     simulated(async || {
         let stage = Stage::new();
         let (proxies, ours) = stage.proxied().await;
@@ -72,7 +72,7 @@ fn who_waits_in_vain_over_a_slow_network_is_told_that_others_have_it() {
 }
 
 #[test]
-fn others_are_kept_out_by_what_we_hold_which_looks_like_theirs() {
+fn our_holds_in_the_format_of_other_clients_exclude_them() {
     staged(async |stage, clients, format| {
         let guard = on_all(&lock(&clients, format)).await;
         for server in &stage.servers {

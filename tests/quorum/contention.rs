@@ -143,7 +143,7 @@ async fn contend(rounds: usize, longest_lease: Duration) -> (usize, usize) {
 
 /// `DISTLOCK_SEEDS` plays more than one seed.
 #[test]
-fn two_never_hold_it_while_servers_and_holders_die_and_come_back_empty() {
+fn no_two_clients_hold_it_while_servers_and_holders_crash_and_restart_empty() {
     simulated(async || {
         let (grants, overlaps) = contend(20, LEASE).await;
         eprintln!("{grants} grants");
@@ -154,7 +154,7 @@ fn two_never_hold_it_while_servers_and_holders_die_and_come_back_empty() {
 
 /// The judge must detect the violation that it exists for.
 #[test]
-fn two_hold_it_where_servers_vote_right_after_their_restart() {
+fn two_clients_hold_it_where_servers_vote_right_after_their_restart() {
     simulated(async || {
         let mut overlaps = 0;
         for _ in 0..20 {

@@ -44,7 +44,7 @@ impl Fault {
 }
 
 #[test]
-fn two_servers_that_are_killed_hang_or_are_full_do_not_matter() {
+fn two_killed_hung_or_full_servers_are_tolerated() {
     for fault in FAULTS {
         staged(async move |stage, clients, format| {
             stage.servers[3..].iter().for_each(|s| fault.strike(s));
@@ -66,7 +66,7 @@ fn two_servers_that_are_killed_hang_or_are_full_do_not_matter() {
 }
 
 #[test]
-fn with_three_servers_that_are_killed_hang_or_are_full_it_is_refused_and_nothing_is_left() {
+fn three_killed_hung_or_full_servers_fail_the_acquire_and_leave_nothing() {
     for fault in FAULTS {
         staged(async move |stage, clients, format| {
             stage.servers[2..].iter().for_each(|s| fault.strike(s));
@@ -97,7 +97,7 @@ fn with_three_servers_that_are_killed_hang_or_are_full_it_is_refused_and_nothing
 }
 
 #[test]
-fn a_client_can_be_made_while_its_server_is_down_and_is_of_use_once_it_is_up() {
+fn a_client_created_while_its_server_is_down_works_once_it_is_up() {
     simulated(async || {
         let stage = Stage::new();
         stage.servers[4].kill();
@@ -114,7 +114,7 @@ fn a_client_can_be_made_while_its_server_is_down_and_is_of_use_once_it_is_up() {
 
 /// The wait for a hanging server does not depend on the command timeout.
 #[test]
-fn servers_that_hang_are_waited_for_far_less_than_the_lease() {
+fn hung_servers_are_waited_for_far_less_than_the_lease() {
     simulated(async || {
         let stage = Stage::new();
         let mut clients = Vec::new();

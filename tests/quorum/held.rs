@@ -35,7 +35,7 @@ fn the_loss_of_two_servers_is_no_loss() {
 }
 
 #[test]
-fn the_loss_of_three_servers_is_told_before_their_leases_are_over() {
+fn the_loss_of_three_servers_is_reported_before_their_leases_expire() {
     staged(async |stage, clients, format| {
         let guard = on_all(&short(&clients, format)).await;
         stage.servers[2..]
@@ -60,7 +60,7 @@ fn the_loss_of_three_servers_is_told_before_their_leases_are_over() {
 }
 
 #[test]
-fn a_server_that_answers_late_joins_in_and_is_asked_to_give_it_back() {
+fn a_late_vote_joins_the_hold_and_is_released_with_it() {
     staged(async |stage, clients, format| {
         for server in &stage.servers[3..] {
             server.simulated().stall(Duration::from_millis(500));
@@ -77,7 +77,7 @@ fn a_server_that_answers_late_joins_in_and_is_asked_to_give_it_back() {
 }
 
 #[test]
-fn what_is_given_back_before_a_server_has_answered_is_given_back_there_too() {
+fn a_release_before_a_late_vote_releases_that_vote_too() {
     staged(async |stage, clients, format| {
         stage.servers[3..]
             .iter()
@@ -122,7 +122,7 @@ async fn force_open(clients: &[Client]) {
 }
 
 #[test]
-fn a_lock_that_is_forced_open_on_every_server_is_lost() {
+fn a_lock_force_released_on_every_server_is_lost() {
     staged(async |stage, clients, format| {
         let guard = on_all(&short(&clients, format)).await;
         // Other clients open it: its own learn of it when they next renew it, one server after the other.
@@ -171,7 +171,7 @@ fn run_succeeds_though_three_servers_do_not_answer_its_release() {
 }
 
 #[test]
-fn a_fixed_lease_is_lost_when_it_is_over() {
+fn a_fixed_lease_is_lost_when_it_expires() {
     staged(async |_stage, clients, format| {
         let lock = lock(&clients, format).with_lease(Lease::Fixed(SHORT));
         let guard = on_all(&lock).await;
@@ -223,7 +223,7 @@ fn a_lease_is_not_extended_for_longer_than_a_restarted_server_is_waited_for() {
 
 /// The lock is left to its leases, which are not renewed any more.
 #[test]
-fn a_lock_that_is_forgotten_stays_until_its_leases_are_over() {
+fn a_forgotten_lock_stays_held_until_its_leases_expire() {
     staged(async |stage, clients, format| {
         let others = stage.clients().await;
         let guard = on_all(&short(&clients, format)).await;
@@ -242,7 +242,7 @@ fn a_lock_that_is_forgotten_stays_until_its_leases_are_over() {
 }
 
 #[test]
-fn the_time_that_the_answers_took_is_taken_off_the_lease() {
+fn the_time_of_the_replies_is_subtracted_from_the_lease() {
     staged(async |stage, clients, format| {
         let took = Duration::from_millis(1800);
         for server in &stage.servers {
@@ -261,7 +261,7 @@ fn the_time_that_the_answers_took_is_taken_off_the_lease() {
 }
 
 #[test]
-fn an_owner_takes_it_once_more_and_has_it_until_both_are_given_back() {
+fn an_owner_re_enters_and_holds_it_until_both_guards_are_released() {
     staged(async |stage, clients, _| {
         let owned = clients.iter().map(|client| {
             let owner = client.new_owner();
@@ -288,7 +288,7 @@ fn bounded(clients: &[Client], longest: Duration) -> QuorumLock {
 }
 
 #[test]
-fn it_is_held_for_as_long_as_its_members_may_be_and_not_asked_for_again() {
+fn a_quorum_lock_is_held_for_the_max_hold_of_its_members_and_not_requested_again() {
     staged(async |stage, clients, _| {
         let longest = Duration::from_secs(3);
         let begun = Instant::now();
@@ -302,7 +302,7 @@ fn it_is_held_for_as_long_as_its_members_may_be_and_not_asked_for_again() {
 
 /// The lease on a server that comes back counts from the beginning, not from its return.
 #[test]
-fn what_comes_back_does_not_make_it_last_longer() {
+fn a_returning_server_does_not_extend_max_hold() {
     staged(async |stage, clients, _| {
         let longest = Duration::from_secs(14);
         let lease = Lease::KeepAlive(Duration::from_secs(4));
@@ -327,7 +327,7 @@ fn what_comes_back_does_not_make_it_last_longer() {
 }
 
 #[test]
-fn locks_of_other_names_or_kinds_are_not_one_lock() {
+fn locks_of_different_names_or_kinds_are_not_one_lock() {
     staged(async |stage, clients, _| {
         let (a, b, c) = (&clients[0], &clients[1], &clients[2]);
         let plain = || [a.lock("x").into(), b.lock("x").into()];

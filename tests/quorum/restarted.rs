@@ -47,7 +47,7 @@ impl Forgotten {
 }
 
 #[test]
-fn who_was_forgotten_by_one_server_keeps_the_others_out_until_its_lease_is_over() {
+fn a_holder_forgotten_by_one_server_excludes_others_until_its_lease_expires() {
     simulated(async || {
         for format in FORMATS {
             let forgotten = Forgotten::by_one(format).await;
@@ -68,7 +68,7 @@ fn who_was_forgotten_by_one_server_keeps_the_others_out_until_its_lease_is_over(
 
 /// The purpose of the rule, which shows that the test before this one could fail.
 #[test]
-fn two_hold_it_after_a_restart_where_the_rule_is_switched_off() {
+fn two_clients_hold_it_after_a_restart_with_the_rule_disabled() {
     simulated(async || {
         for format in FORMATS {
             let forgotten = Forgotten::by_one(format).await;
@@ -81,7 +81,7 @@ fn two_hold_it_after_a_restart_where_the_rule_is_switched_off() {
 
 /// On working connections a forgotten holder soon learns of the loss.
 #[test]
-fn who_was_forgotten_by_too_many_is_told_at_once() {
+fn a_holder_forgotten_by_too_many_servers_is_notified_at_once() {
     staged(async |stage, clients, format| {
         let lock = lock(&clients, format).with_lease(Lease::Fixed(20 * PATIENCE));
         let lock = lock.with_longest_lease(Duration::ZERO);
@@ -94,7 +94,7 @@ fn who_was_forgotten_by_too_many_is_told_at_once() {
 }
 
 #[test]
-fn after_most_have_restarted_nobody_gets_it_for_a_lease_and_is_told_why() {
+fn after_a_majority_restarted_every_client_is_refused_for_a_lease_with_the_reason() {
     staged(async |stage, clients, format| {
         sleep(LEASE + SECOND).await;
         drop(
@@ -130,7 +130,7 @@ fn after_most_have_restarted_nobody_gets_it_for_a_lease_and_is_told_why() {
 }
 
 #[test]
-fn the_longest_lease_of_others_is_waited_for_if_it_is_named() {
+fn the_configured_longest_lease_of_others_is_waited_for() {
     staged(async |_stage, clients, format| {
         let hour = Duration::from_secs(3600);
         let patient = lock(&clients, format).with_longest_lease(hour);
@@ -151,7 +151,7 @@ fn the_longest_lease_of_others_is_waited_for_if_it_is_named() {
 }
 
 #[test]
-fn servers_that_restart_while_they_are_asked_have_no_vote() {
+fn servers_that_restart_during_a_request_have_no_vote() {
     staged(async |stage, clients, format| {
         sleep(LEASE + SECOND).await;
         drop(
@@ -190,7 +190,7 @@ fn servers_that_restart_while_they_are_asked_have_no_vote() {
 
 /// The knowledge about a server belongs to a connection: after it broke, nothing is known of the server behind the next one.
 #[test]
-fn a_grant_by_a_server_that_restarted_after_it_was_asked_for_its_age_does_not_count() {
+fn a_grant_by_a_server_that_restarted_after_its_age_was_read_does_not_count() {
     simulated(async || {
         // A connection that breaks before the grant arrives is another error.
         for _ in 0..20 {
@@ -246,7 +246,7 @@ async fn restarted_before_its_grant() -> String {
 
 /// A server that denies the client the request for its age counts as up for as long as a connection to it exists.
 #[test]
-fn a_server_that_does_not_say_has_a_vote_once_it_is_connected_for_a_lease() {
+fn a_server_of_unknown_age_has_a_vote_once_it_is_connected_for_a_lease() {
     simulated(async || {
         let stage = Stage::new();
         sleep(LEASE + SECOND).await;

@@ -35,7 +35,7 @@ async fn polled<F: Future + Send>(mut future: Pin<&mut F>, times: usize) -> bool
 }
 
 #[test]
-fn dropped_at_any_await_it_leaves_nothing_and_its_release_goes_on() {
+fn an_acquire_dropped_at_any_await_leaves_nothing_and_a_dropped_release_completes() {
     staged(async |stage, clients, format| {
         let lock = lock(&clients, format).with_lease(LONG);
         for releases in [false, true] {
@@ -57,7 +57,7 @@ fn dropped_at_any_await_it_leaves_nothing_and_its_release_goes_on() {
 
 /// The waiter is dropped while it sends its requests, while it releases what the others have granted, and before its next requests.
 #[test]
-fn dropped_while_another_has_most_of_them_it_leaves_nothing_on_the_others() {
+fn an_acquire_dropped_against_a_majority_of_another_client_leaves_nothing() {
     staged(async |stage, clients, format| {
         let (ours, theirs) = (clients, stage.clients().await);
         let ours = lock(&ours, format).with_lease(LONG);
@@ -83,7 +83,7 @@ const LONG: Lease = Lease::KeepAlive(Duration::from_secs(120));
 const WAITING: usize = 14;
 
 #[test]
-fn where_the_answers_of_three_are_lost_it_is_refused_and_undone_there() {
+fn an_acquire_with_three_lost_replies_is_refused_and_undone() {
     simulated(async || {
         for fault in [Fault::HoldReply, Fault::HoldRequest, Fault::CutAfter] {
             let stage = Stage::new();
@@ -125,7 +125,7 @@ fn where_the_answers_of_three_are_lost_it_is_refused_and_undone_there() {
 
 /// One server is slow to grant it, and its client closes right after the guard was dropped: by then it is undone there.
 #[test]
-fn a_client_that_closes_right_after_the_guard_has_undone_what_is_under_way() {
+fn a_client_closed_right_after_its_guard_has_undone_requests_in_flight() {
     simulated(async || {
         for releases in [false, true] {
             let stage = Stage::new();

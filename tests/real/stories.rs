@@ -75,7 +75,7 @@ async fn until_heard(server: &RedisServer, name: &str) {
 
 /// The story of `waiting`: a waiter is notified by a message, and survives a restart of the server that forgets everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_is_told_by_message_and_rides_through_a_restart_of_its_server() {
+async fn a_waiter_is_notified_by_message_and_survives_a_restart_of_its_server() {
     let server = RedisServer::start();
     let (holder, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = holder.lock("stock").acquire().await.expect("it is free");
@@ -100,7 +100,7 @@ async fn a_waiter_is_told_by_message_and_rides_through_a_restart_of_its_server()
 
 /// The story of `leases`: a renewed lock outlives its lease, and a holder whose key is deleted is notified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_is_renewed_at_the_server_and_a_lost_lock_is_told() {
+async fn a_lease_is_renewed_at_the_server_and_a_lost_lock_is_reported() {
     let server = RedisServer::start();
     let lease = Duration::from_secs(30);
     let builder = patient(&server.url()).default_lease(Lease::KeepAlive(lease));
@@ -125,7 +125,7 @@ async fn a_lease_is_renewed_at_the_server_and_a_lost_lock_is_told() {
 
 /// The story of `batches`: five hundred locks are acquired at once, and released at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_locks_are_taken_and_released_together() {
+async fn many_locks_are_acquired_and_released_together() {
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     let names: Vec<_> = (0..500).map(|number| format!("item:{number}")).collect();
@@ -146,7 +146,7 @@ async fn many_locks_are_taken_and_released_together() {
 
 /// The story of `quorum`: one of three servers is killed while the lock is held, and the lock is not lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quorum_of_real_servers_outlives_the_death_of_one() {
+async fn a_quorum_of_real_servers_survives_the_crash_of_one() {
     let servers = [(); 3].map(|()| RedisServer::start());
     let lock = async || {
         let mut members = Vec::new();

@@ -34,7 +34,7 @@ fn keys(server: &RedisServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_semaphore_that_only_counts_is_a_number_and_its_message_is_how_many_there_are() {
+async fn a_counting_semaphore_is_a_number_and_publishes_the_available_permits() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let mut ear = Subscriber::start(&server, &channel("slots")).await;
@@ -62,7 +62,7 @@ async fn a_semaphore_that_only_counts_is_a_number_and_its_message_is_how_many_th
 }
 
 #[tokio::test]
-async fn what_a_client_has_taken_takes_no_more_room_than_what_is_under_way() {
+async fn requests_of_a_counting_semaphore_are_stored_only_while_in_flight() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let slots = client.counting_semaphore("slots");
@@ -105,7 +105,7 @@ async fn what_a_client_has_taken_takes_no_more_room_than_what_is_under_way() {
 
 /// Java's scripts, as the server sees them.
 #[tokio::test]
-async fn permits_go_from_ours_to_java_and_back() {
+async fn permits_pass_from_distlock_to_redisson_and_back() {
     let server = RedisServer::start();
     let (client, java) = (connect(&server).await, Java::start(&server).await);
     let slots = client.counting_semaphore("slots");
@@ -131,7 +131,7 @@ async fn permits_go_from_ours_to_java_and_back() {
 
 /// D21: a Redisson waiter sends another request only when a message arrives.
 #[tokio::test]
-async fn d21_a_lost_message_keeps_nobody_waiting_for_permits() {
+async fn d21_a_lost_message_blocks_no_waiter_for_permits() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     client.counting_semaphore("slots").try_set(0).await.unwrap();
@@ -151,7 +151,7 @@ async fn d21_a_lost_message_keeps_nobody_waiting_for_permits() {
 
 /// Redisson's `addPermits` and `drainPermits` drop the time to live, and publish a number to Java's waiters on which they fail.
 #[tokio::test]
-async fn d37_a_time_to_live_is_kept_and_nobody_is_told_a_negative_number() {
+async fn d37_a_time_to_live_is_kept_and_no_negative_number_is_published() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let slots = client.counting_semaphore("slots");
@@ -174,7 +174,7 @@ async fn d37_a_time_to_live_is_kept_and_nobody_is_told_a_negative_number() {
 }
 
 #[tokio::test]
-async fn what_others_have_written_is_a_number_of_permits_or_it_is_refused() {
+async fn a_foreign_value_is_a_number_of_permits_or_rejected() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let slots = client.counting_semaphore("slots");

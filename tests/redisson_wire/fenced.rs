@@ -32,7 +32,7 @@ async fn a_name_with_a_brace_has_its_counter_where_redisson_has_it() {
 
 /// Redisson acquires a lock by HINCRBY and INCR.
 #[tokio::test]
-async fn redisson_counts_on_from_ours_and_we_from_its() {
+async fn redisson_continues_from_our_counter_and_distlock_from_redissons() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let mut last = None;
@@ -49,7 +49,7 @@ async fn redisson_counts_on_from_ours_and_we_from_its() {
 
 /// The counter was overwritten: the next token might be less than an earlier one.
 #[tokio::test]
-async fn a_counter_that_cannot_be_counted_on_is_refused_and_left_alone() {
+async fn a_counter_that_cannot_be_incremented_is_rejected_and_unchanged() {
     let server = RedisServer::start();
     for scripts in ["", "?scripts=off"] {
         let client = connect_with(&server, scripts).await;
@@ -104,7 +104,7 @@ async fn a_small_counter_of_redissons_is_raised() {
 
 /// Redisson's MultiLock sets a time to live on every key of a lock.
 #[tokio::test]
-async fn a_counter_that_was_given_an_end_loses_it_with_the_next_grant() {
+async fn a_counter_with_an_expiry_loses_it_with_the_next_grant() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let ahead = far_ahead(&server);
@@ -138,7 +138,7 @@ async fn a_client_that_has_seen_a_token_gets_a_greater_one_from_a_server_that_fo
 }
 
 #[tokio::test]
-async fn a_client_that_has_seen_nothing_goes_by_the_servers_time() {
+async fn a_client_that_has_seen_no_token_starts_from_the_server_clock() {
     for parameters in WAYS {
         for forget in FORGETTING {
             let server = RedisServer::start();
@@ -172,7 +172,7 @@ async fn a_replica_that_is_promoted_without_the_last_grants_gives_greater_tokens
 
 /// The release hands the lock off to the next waiter of the same client in one step.
 #[tokio::test]
-async fn a_lock_that_is_passed_on_has_a_greater_token_though_the_counter_was_set_back() {
+async fn a_handed_off_lock_has_a_greater_token_though_the_counter_was_set_back() {
     for parameters in WAYS {
         let server = RedisServer::start();
         let client = connect_with(&server, parameters).await;
@@ -191,7 +191,7 @@ async fn a_lock_that_is_passed_on_has_a_greater_token_though_the_counter_was_set
 
 /// A hold keeps its token, whatever happens to the counter meanwhile.
 #[tokio::test]
-async fn an_owner_that_enters_again_keeps_its_token_though_the_counter_has_gone() {
+async fn an_owner_that_re_enters_keeps_its_token_though_the_counter_was_deleted() {
     for parameters in WAYS {
         let server = RedisServer::start();
         let client = connect_with(&server, parameters).await;
@@ -223,7 +223,7 @@ async fn a_counter_of_another_type_is_an_error_and_nothing_is_held() {
 
 /// A token that a client has seen of one lock is not sent with a request for another.
 #[tokio::test]
-async fn a_counter_near_its_end_spoils_only_its_own_lock() {
+async fn a_counter_near_its_maximum_affects_only_its_own_lock() {
     for parameters in WAYS {
         let server = RedisServer::start();
         let clients = [

@@ -118,7 +118,7 @@ async fn a_full_release_removes_the_key_and_publishes_0_once_on_redissons_channe
 }
 
 #[tokio::test]
-async fn a_key_prefix_goes_before_the_name_as_a_name_mapper_puts_it() {
+async fn a_key_prefix_precedes_the_name_as_with_a_name_mapper() {
     let server = RedisServer::start();
     for (prefix, key, channel) in [
         ("app:", "app:order", "redisson_lock__channel:{app:order}"),

@@ -58,7 +58,7 @@ async fn a_latch_is_a_number_and_its_messages_are_1_when_set_and_0_when_open() {
 }
 
 #[tokio::test]
-async fn what_a_client_has_done_to_a_latch_takes_no_more_room_than_what_is_under_way() {
+async fn requests_of_a_latch_are_stored_only_while_in_flight() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let latch = client.latch("loaded");
@@ -79,7 +79,7 @@ async fn what_a_client_has_done_to_a_latch_takes_no_more_room_than_what_is_under
 
 /// Java's scripts, as the server sees them.
 #[tokio::test]
-async fn a_latch_of_javas_is_counted_down_by_ours_and_the_other_way_round() {
+async fn a_redisson_latch_is_counted_down_by_distlock_and_vice_versa() {
     let server = RedisServer::start();
     let (client, java) = (connect(&server).await, Java::start(&server).await);
     let latch = client.latch("loaded");
@@ -108,7 +108,7 @@ async fn a_latch_of_javas_is_counted_down_by_ours_and_the_other_way_round() {
 }
 
 #[tokio::test]
-async fn d22_who_waits_in_java_is_let_through_when_a_latch_is_deleted() {
+async fn d22_a_redisson_waiter_continues_when_a_latch_is_deleted() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let latch = client.latch("loaded");
@@ -124,7 +124,7 @@ async fn d22_who_waits_in_java_is_let_through_when_a_latch_is_deleted() {
 /// Redisson wraps a latch's name in braces whatever is in it, and makes a key of that: in a cluster a script may not use both. Distlock
 /// publishes there, too, but uses no key outside the latch's slot.
 #[tokio::test]
-async fn d23_a_latch_with_braces_in_its_name_keeps_to_its_slot() {
+async fn d23_a_latch_with_braces_in_its_name_stays_in_its_slot() {
     // A server that refuses any command on two slots.
     let server = cluster().await;
     let client = connect(&server).await;
@@ -158,7 +158,7 @@ async fn d23_a_latch_with_braces_in_its_name_keeps_to_its_slot() {
 }
 
 #[tokio::test]
-async fn a_time_to_live_that_java_has_set_is_kept() {
+async fn a_time_to_live_set_by_redisson_is_kept() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     server.cmd(&["SET", "loaded", "5", "PX", "60000"]);
@@ -167,7 +167,7 @@ async fn a_time_to_live_that_java_has_set_is_kept() {
 }
 
 #[tokio::test]
-async fn what_others_have_written_is_a_count_or_it_is_refused() {
+async fn a_foreign_value_is_a_count_or_rejected() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let latch = client.latch("loaded");
@@ -197,7 +197,7 @@ async fn what_others_have_written_is_a_count_or_it_is_refused() {
 }
 
 #[tokio::test]
-async fn nobody_listens_to_a_latch_that_nobody_waits_for() {
+async fn a_latch_without_waiters_has_no_subscription() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let latch = client.latch("loaded");
@@ -222,7 +222,7 @@ async fn nobody_listens_to_a_latch_that_nobody_waits_for() {
 
 /// D21: a Redisson waiter polls again only when a message arrives.
 #[tokio::test]
-async fn d21_a_lost_message_keeps_nobody_waiting_for_a_latch() {
+async fn d21_a_lost_message_blocks_no_waiter_for_a_latch() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let latch = client.latch("loaded");

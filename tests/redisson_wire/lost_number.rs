@@ -7,7 +7,7 @@ use super::support::{ChaosProxy, Fault, Match, RedisServer, Script, eventually};
 use super::{LEASE, PATIENCE, connect};
 
 #[tokio::test]
-async fn a_number_that_somebody_has_deleted_is_set_to_what_is_not_out() {
+async fn a_deleted_total_is_set_to_the_permits_not_in_use() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports").with_permits(2);
@@ -21,7 +21,7 @@ async fn a_number_that_somebody_has_deleted_is_set_to_what_is_not_out() {
 }
 
 #[tokio::test]
-async fn a_number_that_is_set_once_more_leaves_out_what_is_out() {
+async fn setting_a_total_again_subtracts_the_permits_in_use() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports");
@@ -37,7 +37,7 @@ async fn a_number_that_is_set_once_more_leaves_out_what_is_out() {
 
 /// Whichever way a permit is returned: it does not show the total.
 #[tokio::test]
-async fn a_number_that_somebody_has_deleted_is_not_made_anew_by_what_comes_back() {
+async fn a_deleted_total_is_not_created_again_by_released_permits() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports").with_permits(5);
@@ -85,7 +85,7 @@ async fn permits_without_their_number_are_forgotten_with_the_semaphore() {
 }
 
 #[tokio::test]
-async fn an_acquire_that_is_undone_without_its_number_leaves_nothing_out() {
+async fn an_acquire_undone_without_its_total_leaves_no_permit_in_use() {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
     let client = Client::connect(&proxy.url()).await.unwrap();

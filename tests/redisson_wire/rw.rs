@@ -11,7 +11,7 @@ use super::support::java::{Subscriber, rw_channel, timeout_key};
 use super::{LEASE, assert_just_set, connect, leaves_nothing};
 
 #[tokio::test]
-async fn a_reader_is_a_mode_a_field_and_a_key_that_says_how_long() {
+async fn a_reader_is_a_mode_a_field_and_a_timeout_key() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let lock = client.rw_lock("prices");
@@ -66,7 +66,7 @@ async fn a_writer_is_a_mode_and_a_field_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn readers_say_0_and_writers_1_on_redissons_channel_whatever_the_name() {
+async fn readers_publish_0_and_writers_1_on_redissons_channel_for_any_name() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     for (name, channel, base) in [
@@ -109,7 +109,7 @@ async fn readers_say_0_and_writers_1_on_redissons_channel_whatever_the_name() {
 }
 
 #[tokio::test]
-async fn a_prefix_stands_before_every_key_of_it() {
+async fn a_prefix_precedes_every_key_of_a_read_write_lock() {
     let server = RedisServer::start();
     for (prefix, key, base) in [
         ("app:", "app:prices", "{app:prices}"),
@@ -130,7 +130,7 @@ async fn a_prefix_stands_before_every_key_of_it() {
 
 /// Redisson's unlock deletes the timeout with the highest number, whichever is the longest.
 #[tokio::test]
-async fn each_time_a_reader_holds_it_has_a_key_and_the_last_to_stay_has_the_longest_time() {
+async fn each_hold_of_a_reader_has_a_key_and_the_last_one_has_the_longest_time() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let me = client.new_owner();
@@ -168,7 +168,7 @@ async fn each_time_a_reader_holds_it_has_a_key_and_the_last_to_stay_has_the_long
 
 /// Redisson's read lock returns to the lease of the outer hold.
 #[tokio::test]
-async fn a_nested_read_that_is_released_leaves_its_time() {
+async fn a_released_nested_read_leaves_its_timeout() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let lock = client.rw_lock("prices").read();
@@ -225,7 +225,7 @@ async fn the_hash_lasts_as_long_as_its_longest_reader() {
 }
 
 #[tokio::test]
-async fn a_downgrade_leaves_a_reader_of_its_own_name_and_says_1() {
+async fn a_downgrade_leaves_a_reader_of_its_own_name_and_publishes_1() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;
@@ -276,7 +276,7 @@ async fn an_upgrade_is_a_writer_beside_its_reader() {
 }
 
 #[tokio::test]
-async fn a_lock_forced_open_leaves_no_time_outs_and_says_1() {
+async fn a_force_released_lock_leaves_no_timeouts_and_publishes_1() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let mut ear = Subscriber::start(&server, &rw_channel("prices")).await;

@@ -11,7 +11,7 @@ use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulate
 use super::{LEASE, PATIENCE, assert_just_set, connect, connect_to, leaves_nothing};
 
 #[test]
-fn d4_a_reader_given_back_does_not_end_its_writers_renewal() {
+fn d4_a_released_reader_does_not_end_the_renewal_of_its_writer() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -34,7 +34,7 @@ fn d4_a_reader_given_back_does_not_end_its_writers_renewal() {
 }
 
 #[test]
-fn d9_a_lease_that_ran_out_is_not_the_next_ones() {
+fn d9_an_expired_lease_does_not_apply_to_the_next_hold() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -92,7 +92,7 @@ fn d10_and_d19_a_nested_lease_neither_shortens_the_lock_nor_adds_to_it() {
 }
 
 #[test]
-fn d11_a_reader_given_back_under_its_writer_does_not_cut_the_writers_time() {
+fn d11_a_reader_released_under_its_writer_does_not_shorten_the_writer() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -113,7 +113,7 @@ fn d11_a_reader_given_back_under_its_writer_does_not_cut_the_writers_time() {
 }
 
 #[test]
-fn d32_every_reader_is_renewed_whoever_comes_and_goes() {
+fn d32_every_reader_is_renewed_while_others_come_and_go() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -142,7 +142,7 @@ fn d32_every_reader_is_renewed_whoever_comes_and_goes() {
 }
 
 #[test]
-fn d36_giving_back_what_is_gone_is_a_loss_every_time_and_tells_nobody() {
+fn d36_releasing_a_lost_hold_reports_the_loss_every_time_and_publishes_nothing() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -165,7 +165,7 @@ fn d36_giving_back_what_is_gone_is_a_loss_every_time_and_tells_nobody() {
 }
 
 #[test]
-fn d43_who_is_told_before_it_sleeps_does_not_sleep() {
+fn d43_a_waiter_notified_before_it_sleeps_does_not_sleep() {
     simulated(async || {
         is_told_before_it_sleeps(|client| client.rw_lock("prices").read()).await;
         is_told_before_it_sleeps(|client| client.rw_lock("prices").write()).await;

@@ -25,7 +25,7 @@ async fn beside(server: &RedisServer, watchdog: Duration) -> Client {
 
 /// Redisson's watchdog sets the time to live of the whole lock to its own timeout, however long the leases of other holders are.
 #[test]
-fn javas_watchdog_does_not_cost_a_reader_of_ours_its_hold() {
+fn redissons_watchdog_does_not_cost_our_reader_its_hold() {
     simulated(async || {
         const WATCHDOG: Duration = Duration::from_secs(6);
         let server = RedisServer::start();
@@ -69,7 +69,7 @@ fn javas_watchdog_does_not_cost_a_reader_of_ours_its_hold() {
 }
 
 #[test]
-fn a_reader_that_javas_watchdog_cut_short_says_so_before_it_is_over() {
+fn a_reader_shortened_by_redissons_watchdog_is_lost_before_it_expires() {
     simulated(async || {
         const WATCHDOG: Duration = Duration::from_secs(8);
         let server = RedisServer::start();
@@ -94,7 +94,7 @@ fn a_reader_that_javas_watchdog_cut_short_says_so_before_it_is_over() {
 }
 
 #[test]
-fn a_java_reader_that_died_keeps_no_writer_of_ours_out() {
+fn a_crashed_redisson_reader_excludes_no_writer_of_ours() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Java::start(&server).await);

@@ -8,7 +8,7 @@ use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulate
 use super::{LEASE, PATIENCE, connect, connect_to};
 
 #[test]
-fn a_reader_that_is_taken_back_says_0_and_a_writer_1() {
+fn an_undone_reader_publishes_0_and_an_undone_writer_1() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;

@@ -33,7 +33,7 @@ enum How {
 const WAYS: [How; 3] = [How::Dropped, How::OutOfTime, How::Unanswered];
 
 #[test]
-fn the_last_writer_that_gives_up_says_2_once_and_those_before_it_nothing() {
+fn the_last_writer_that_gives_up_publishes_2_once_and_earlier_ones_nothing() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -66,7 +66,7 @@ fn the_last_writer_that_gives_up_says_2_once_and_those_before_it_nothing() {
 
 /// A waiter behind it waits for the writer that holds the lock, and is notified when that one releases it.
 #[test]
-fn a_writer_that_gives_up_behind_another_that_writes_says_nothing() {
+fn a_writer_that_gives_up_behind_an_active_writer_publishes_nothing() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -86,7 +86,7 @@ fn a_writer_that_gives_up_behind_another_that_writes_says_nothing() {
 }
 
 #[test]
-fn a_reader_of_ours_is_woken_by_the_writer_that_gives_up() {
+fn our_reader_is_woken_by_the_writer_that_gives_up() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -147,7 +147,7 @@ fn a_writer_that_stops_waiting_is_no_release() {
 }
 
 #[test]
-fn a_writer_that_waits_is_in_a_key_of_its_own_until_it_stops() {
+fn a_waiting_writer_has_its_own_key_until_it_stops() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, other) = (connect(&server).await, connect(&server).await);

@@ -14,7 +14,7 @@ const PAST: u64 = 1_000_000_000_000;
 const NEVER: &str = "922337203685477";
 
 #[tokio::test]
-async fn a_permit_is_16_bytes_in_redissons_zset_until_the_servers_clock_says_so() {
+async fn a_permit_is_16_bytes_in_redissons_zset_until_it_expires_by_the_server_clock() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     for (name, out, channel) in [
@@ -67,7 +67,7 @@ async fn d16_permits_end_by_the_servers_clock() {
 }
 
 #[tokio::test]
-async fn d21_a_permit_that_comes_back_without_a_message_is_had_all_the_same() {
+async fn d21_a_permit_released_without_a_message_is_still_acquired() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports");
@@ -144,7 +144,7 @@ async fn every_waiter_for_several_permits_is_queued_again_after_the_queue_was_lo
 
 /// Redisson's listeners throw at a negative number, and its `addPermits` drops the semaphore's time to live.
 #[tokio::test]
-async fn d37_nobody_is_told_of_fewer_than_none_and_an_end_stays() {
+async fn d37_no_negative_number_is_published_and_the_expiry_stays() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports");
@@ -167,7 +167,7 @@ async fn d37_nobody_is_told_of_fewer_than_none_and_an_end_stays() {
 
 /// Redisson's scripts fail from this number on.
 #[tokio::test]
-async fn d38_twenty_thousand_permits_that_have_run_out_come_back_at_once() {
+async fn d38_twenty_thousand_expired_permits_are_reclaimed_at_once() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let mut late = redis::cmd("ZADD");
@@ -186,7 +186,7 @@ async fn d38_twenty_thousand_permits_that_have_run_out_come_back_at_once() {
 }
 
 #[tokio::test]
-async fn d41_a_permit_that_has_run_out_comes_back_once_and_who_gives_it_back_is_told() {
+async fn d41_an_expired_permit_is_reclaimed_once_and_its_release_reports_the_loss() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports").with_permits(2);
@@ -205,7 +205,7 @@ async fn d41_a_permit_that_has_run_out_comes_back_once_and_who_gives_it_back_is_
 
 /// Redisson before 3.17 keeps ids in readable form: 32 letters, not 16 bytes.
 #[tokio::test]
-async fn a_permit_of_an_older_redisson_is_seen_and_given_back_by_its_id_once() {
+async fn a_permit_of_an_older_redisson_is_visible_and_released_by_its_id_once() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let id = "00ff0a7e5d2c41b8a3906b1e8f24c7d9";
@@ -257,7 +257,7 @@ async fn redissons_permits_and_ours_are_counted_together() {
 }
 
 #[tokio::test]
-async fn a_permit_of_ours_that_redisson_gives_back_is_lost_to_its_guard() {
+async fn our_permit_released_by_redisson_is_lost_to_its_guard() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let semaphore = client.semaphore("exports").with_permits(1);
@@ -281,7 +281,7 @@ async fn a_permit_of_ours_that_redisson_gives_back_is_lost_to_its_guard() {
 
 /// Redisson's `addPermits` does this: it writes the number anew.
 #[tokio::test]
-async fn permits_that_are_out_stay_when_java_forgets_that_the_number_had_an_end() {
+async fn permits_in_use_stay_when_redisson_drops_the_expiry_of_the_total() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     server.cmd(&["SET", "exports", "2", "PX", "12000"]);
@@ -300,7 +300,7 @@ async fn permits_that_are_out_stay_when_java_forgets_that_the_number_had_an_end(
 
 /// The value under the name is not a number; it does not change.
 #[tokio::test]
-async fn what_is_no_number_of_permits_is_refused() {
+async fn an_invalid_number_of_permits_is_rejected() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     for value in ["stock", "1.5", "", "0x10", "01", "9223372036854775807"] {

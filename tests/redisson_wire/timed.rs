@@ -12,7 +12,7 @@ use super::{IN_VAIN, PATIENCE, connect, leaves_nothing};
 
 /// D5: Redisson releases what it never acquired, when replicas do not reply. Distlock releases what the store reports as acquired.
 #[test]
-fn d5_nothing_is_given_back_that_was_not_taken() {
+fn d5_nothing_is_released_that_was_not_acquired() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -32,7 +32,7 @@ fn d5_nothing_is_given_back_that_was_not_taken() {
 
 /// D21: a waiter that gives up just when it is notified must not keep the notification from the others.
 #[test]
-fn d21_who_gives_up_as_it_is_told_takes_nobody_elses_turn() {
+fn d21_a_waiter_that_gives_up_while_notified_takes_no_other_turn() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -67,7 +67,7 @@ fn d21_who_gives_up_as_it_is_told_takes_nobody_elses_turn() {
 
 /// The store's memory of a client's requests is bounded, though one of them is never polled again; and that one is carried out once.
 #[test]
-fn a_change_that_nobody_polls_does_not_let_the_others_take_room() {
+fn an_unpolled_change_does_not_grow_the_stored_requests() {
     simulated(async || {
         const LIMIT: Duration = Duration::from_millis(500);
         const CHANGES: i64 = 3_000;
@@ -97,7 +97,7 @@ fn a_change_that_nobody_polls_does_not_let_the_others_take_room() {
 
 /// Redisson takes the -1 that PTTL returns for it for a token.
 #[test]
-fn d8_a_hold_without_an_end_is_nobodys_grant() {
+fn d8_a_hold_without_expiry_is_no_grant() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -113,7 +113,7 @@ fn d8_a_hold_without_an_end_is_nobodys_grant() {
 
 /// Redisson's `lockAndGetToken` ignores its lease, and its `tryLockAndGetToken` waits.
 #[test]
-fn d28_a_fixed_lease_is_kept_to_and_who_only_tries_does_not_wait() {
+fn d28_a_fixed_lease_is_respected_and_a_try_does_not_wait() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -131,7 +131,7 @@ fn d28_a_fixed_lease_is_kept_to_and_who_only_tries_does_not_wait() {
 }
 
 #[test]
-fn a_java_hold_without_an_end_is_respected_and_breaks_no_wait() {
+fn a_redisson_hold_without_expiry_is_respected_and_breaks_no_wait() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Java::start(&server).await);

@@ -13,7 +13,7 @@ use super::{PATIENCE, connect};
 
 /// Three clients do everything that can be done to three locks, while an observer reads every key as fast as the server allows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_key_of_ours_is_ever_without_an_end() {
+async fn no_key_of_distlock_is_ever_without_expiry() {
     let mut rng = SeededRng::from_env_or(0x7769_7265);
     let server = Arc::new(RedisServer::start());
     let stop = Arc::new(AtomicBool::new(false));
@@ -76,7 +76,7 @@ async fn no_key_of_ours_is_ever_without_an_end() {
 
 #[test]
 #[should_panic(expected = "`order` has no end")]
-fn a_key_without_an_end_would_be_seen() {
+fn a_key_without_expiry_is_detected() {
     let server = RedisServer::start();
     server.cmd(&[
         "HSET",

@@ -13,7 +13,7 @@ async fn generous(world: &World) -> Client {
 
 /// 4: a hold at risk is not handed off: the next waiter would get a lock that may be lost at any moment.
 #[test]
-fn nothing_is_handed_on_when_at_risk() {
+fn nothing_is_handed_off_when_at_risk() {
     attack(async |world| {
         let client = generous(world).await;
         let lock = client.lock("stock").with_lease(keep_alive(6000));
@@ -33,7 +33,7 @@ fn nothing_is_handed_on_when_at_risk() {
 
 /// 4: a waiter is handed the lock while a request of its own is under way. That request must not become a hold when it arrives at last.
 #[test]
-fn an_ask_in_flight_of_the_receiver_of_a_hand_off_is_undone() {
+fn a_request_in_flight_of_the_receiver_of_a_hand_off_is_undone() {
     attack(async |world| {
         let client = generous(world).await;
         let (held, mut waiting) = head_beside_a_hold(world, &client).await;

@@ -45,7 +45,7 @@ fn a_stalled_re_entry_that_arrives_after_its_undo_is_refused() {
 
 /// 3.3: the same holds for a caller that did not wait for the time-out but dropped the future, before its request or its reply arrived.
 #[test]
-fn an_acquire_whose_caller_has_gone_leaves_no_hold() {
+fn an_acquire_whose_caller_was_dropped_leaves_no_hold() {
     attack(async |world| {
         let client = world.client().await;
         for (faults, fault) in [(1, Fault::HoldRequest), (2, Fault::HoldReply)] {
@@ -69,7 +69,7 @@ fn an_acquire_whose_caller_has_gone_leaves_no_hold() {
 /// 3.3: the undo of a re-entry meets a count that is still too high for another reason, a guard that has just gone, and must not conclude
 /// that the re-entry was executed. The test calls scripts, since that moment is too short to be met from outside.
 #[test]
-fn a_stalled_re_entry_is_refused_even_if_another_guard_went_before_its_undo() {
+fn a_stalled_re_entry_is_refused_even_if_another_guard_was_released_before_its_undo() {
     attack(async |world| {
         // The owner had two guards, of which one has gone; the third, whose request has stalled, is undone.
         world.server.cmd(&["HSET", "stock", "me:1", "2"]);
@@ -87,7 +87,7 @@ fn a_stalled_re_entry_is_refused_even_if_another_guard_went_before_its_undo() {
 /// 3.3: a release that is to hand the lock off in the store stalls on its way and arrives when its sender has long given up: it must not
 /// grant anything then.
 #[test]
-fn a_stalled_pass_that_arrives_late_grants_nothing() {
+fn a_stalled_transfer_that_arrives_late_grants_nothing() {
     attack(async |world| {
         let builder = world.builder().command_timeout(ms(1000)).handoff_limit(0);
         let client = connect(builder).await;
@@ -107,7 +107,7 @@ fn a_stalled_pass_that_arrives_late_grants_nothing() {
 /// 3.3: the same holds if the release that replaces it has not arrived yet, so that the late one still finds the old hold. The test calls
 /// scripts, since cleanup sends both on one connection.
 #[test]
-fn a_stalled_pass_that_still_finds_the_old_hold_grants_nothing() {
+fn a_stalled_transfer_that_still_finds_the_old_hold_grants_nothing() {
     attack(async |world| {
         let pass = |to| eval(world, PASS, &["me:1", to, "30000", "0", CHANNEL]);
         world.server.cmd(&["HSET", "stock", "me:1", "1"]);

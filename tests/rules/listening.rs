@@ -23,7 +23,7 @@ async fn listener(world: &World, client: &Client, name: &str) -> Acquiring {
 
 /// 3.9: the lock is released after a waiter's request was refused and before its subscription is active.
 #[test]
-fn a_release_between_asking_and_listening_is_not_missed() {
+fn a_release_between_request_and_subscription_is_not_missed() {
     attack(async |world| {
         let (client, other) = (world.client().await, world.other().await);
         let held = take(other.lock("stock")).await;
@@ -44,7 +44,7 @@ fn a_release_between_asking_and_listening_is_not_missed() {
 /// 3.9: the subscriber's connection breaks and notifications of releases are lost; once it is reconnected, no waiter may keep waiting for
 /// them.
 #[test]
-fn after_a_reconnect_every_waiter_asks_again() {
+fn after_a_reconnect_every_waiter_polls_again() {
     const WAITERS: usize = 8;
     attack(async |world| {
         let (client, other) = (world.client().await, world.other().await);
@@ -92,7 +92,7 @@ fn a_cancelled_head_passes_its_wake_on() {
 /// 3.9: the last waiter leaves, and the next one comes while the server has not executed the unsubscribe yet: the new subscription must not
 /// be removed with the old one.
 #[test]
-fn a_waiter_that_comes_while_the_last_one_leaves_still_hears() {
+fn a_waiter_that_arrives_while_the_last_one_leaves_is_still_notified() {
     attack(async |world| {
         let (client, other) = (world.client().await, world.other().await);
         let held = take(other.lock("stock")).await;
@@ -147,7 +147,7 @@ fn a_subscription_that_is_not_confirmed_keeps_no_message_from_the_others() {
 
 /// 3.9: waiters that come and go while the subscriber is disconnected do not make the client reconnect more often.
 #[test]
-fn however_many_come_and_go_reconnecting_keeps_its_pauses() {
+fn reconnects_keep_their_backoff_while_waiters_come_and_go() {
     const WAITERS: usize = 20;
     attack(async |world| {
         let (client, other) = (world.client().await, world.other().await);
@@ -188,7 +188,7 @@ fn however_many_come_and_go_reconnecting_keeps_its_pauses() {
 
 /// 3.9: the head does not lose a message that arrives while it has a request under way.
 #[test]
-fn a_message_that_comes_while_the_head_is_asking_is_not_lost() {
+fn a_message_that_arrives_while_the_head_polls_is_not_lost() {
     attack(async |world| {
         let (client, other) = (world.client().await, world.other().await);
         let held = take(other.lock("stock")).await;
@@ -211,7 +211,7 @@ fn a_message_that_comes_while_the_head_is_asking_is_not_lost() {
 
 /// 4: a subscription ends with the queue when the last waiter in it is handed the lock.
 #[test]
-fn a_subscription_ends_when_the_last_in_line_is_handed_the_lock() {
+fn a_subscription_ends_when_the_last_waiter_is_handed_the_lock() {
     attack(async |world| {
         let (client, other) = (world.client().await, world.other().await);
         let theirs = take(other.lock("stock")).await;

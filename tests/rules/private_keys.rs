@@ -7,7 +7,7 @@ use crate::support::{Fault, Script};
 
 /// 3.12: tombstones and the clients' labels expire by themselves.
 #[test]
-fn every_key_of_ours_carries_a_ttl() {
+fn every_key_of_distlock_carries_a_ttl() {
     attack(async |world| {
         let builder = world.builder().command_timeout(ms(1000)).label("billing");
         let client = connect(builder).await;

@@ -68,7 +68,7 @@ fn a_grant_with_no_validity_left_is_undone_not_returned() {
 
 /// 3.5: the same holds for a lock that the server has granted to the next waiter in the queue.
 #[test]
-fn a_lock_passed_on_with_no_validity_left_is_undone_not_returned() {
+fn a_lock_handed_off_with_no_validity_left_is_undone_not_returned() {
     attack(async |world| {
         let builder = world.builder().handoff_limit(0);
         let client = connect(builder.command_timeout(PATIENCE)).await;
@@ -88,7 +88,7 @@ fn a_lock_passed_on_with_no_validity_left_is_undone_not_returned() {
 
 /// 3.5: a lost guard stays lost, even if the server has the very same hold again.
 #[test]
-fn a_lost_guard_stays_lost_when_its_hold_comes_back() {
+fn a_lost_guard_stays_lost_when_its_hold_reappears() {
     attack(async |world| {
         let client = world.client().await;
         let guard = take(client.lock("stock").with_lease(keep_alive(6000))).await;
@@ -111,7 +111,7 @@ fn a_lost_guard_stays_lost_when_its_hold_comes_back() {
 
 /// 3.5: a loss stops renewal and still sends `release(0)`: here the server would keep the lock far longer than the guard is valid.
 #[test]
-fn going_lost_still_sends_release_0() {
+fn a_loss_still_sends_release_0() {
     attack(async |world| {
         let client = world.client().await;
         // This hold is lost by the clock: renewals fail until the lease has expired.
@@ -137,7 +137,7 @@ fn going_lost_still_sends_release_0() {
 /// 3.6: a renewal on the other connection overtakes its grant, is answered "not yours", and ends a guard that is good. A hold is therefore
 /// not renewed before its grant is known.
 #[test]
-fn a_renewal_that_overtakes_its_grant_does_not_end_a_good_guard() {
+fn a_renewal_that_overtakes_its_grant_does_not_end_a_valid_guard() {
     attack(async |world| {
         let client = connect(world.builder().command_timeout(PATIENCE)).await;
         for fault in [Fault::HoldRequest, Fault::HoldReply] {

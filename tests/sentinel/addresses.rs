@@ -21,7 +21,7 @@ async fn refused(url: &str) -> Error {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_reason() {
+fn an_invalid_sentinel_address_is_rejected_with_the_reason() {
     simulated(async || {
         let numeric = "the database must be a number";
         for (url, why) in [
@@ -56,7 +56,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
 }
 
 #[test]
-fn sentinels_that_are_not_there_are_named_each_with_its_reason() {
+fn missing_sentinels_are_named_each_with_its_reason() {
     simulated(async || {
         let url = "redis-sentinel://u:secret@nobody:1,nowhere:2/m/0";
         let error = refused(url).await;
@@ -76,7 +76,7 @@ fn sentinels_that_are_not_there_are_named_each_with_its_reason() {
 }
 
 #[test]
-fn what_is_no_sentinel_is_said_to_be_none() {
+fn a_server_that_is_no_sentinel_is_reported_as_such() {
     simulated(async || {
         let server = RedisServer::start();
         let error = refused(&format!("redis-sentinel://{}/m", server.addr())).await;
@@ -86,7 +86,7 @@ fn what_is_no_sentinel_is_said_to_be_none() {
 }
 
 #[test]
-fn passwords_are_the_sentinels_or_the_servers() {
+fn passwords_apply_to_sentinels_or_servers() {
     simulated(async || {
         let topology = Topology::start_guarded("secret-of-servers", "secret-of-sentinels").await;
         let all = topology.url_as(":secret-of-servers@");
@@ -141,7 +141,7 @@ fn a_database_is_the_same_on_every_master() {
 }
 
 #[test]
-fn the_lines_to_copy_lead_where_they_say() {
+fn the_documented_addresses_work() {
     const PAGE: &str = include_str!("../../docs/connecting.md");
     simulated(async || {
         let lines = PAGE.lines();
@@ -166,7 +166,7 @@ fn the_lines_to_copy_lead_where_they_say() {
 
 /// The connect timeout is the user's; a sentinel that takes longer to connect to than a reply may take is slow, not silent.
 #[test]
-fn sentinels_that_are_slow_to_greet_are_waited_for() {
+fn sentinels_with_a_slow_greeting_are_waited_for() {
     simulated(async || {
         let topology = Topology::start().await;
         slow_to_greet(&topology, [1500; 3]);
@@ -175,7 +175,7 @@ fn sentinels_that_are_slow_to_greet_are_waited_for() {
 }
 
 #[test]
-fn sentinels_that_never_greet_keep_nobody_waiting() {
+fn sentinels_that_never_greet_block_no_caller() {
     simulated(async || {
         let topology = Topology::start().await;
         for silent in &topology.sentinels()[1..] {
@@ -187,7 +187,7 @@ fn sentinels_that_never_greet_keep_nobody_waiting() {
 }
 
 #[test]
-fn a_name_that_nobody_knows_is_told_though_a_sentinel_never_greets() {
+fn an_unknown_master_name_is_reported_though_a_sentinel_never_greets() {
     simulated(async || {
         let topology = Topology::start().await;
         let silent = &topology.sentinels()[0];

@@ -36,7 +36,7 @@ fn a_call_that_comes_between_two_masters_waits_for_the_next() {
 }
 
 #[test]
-fn nobody_is_told_of_a_server_that_may_not_be_written_to() {
+fn no_caller_gets_a_read_only_error() {
     simulated(async || {
         let topology = Topology::start().await;
         let mut clients = Vec::new();

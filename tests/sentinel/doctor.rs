@@ -9,7 +9,7 @@ use crate::support::sentinel::host;
 use crate::support::{Topology, simulated};
 
 #[test]
-fn an_operator_is_told_what_is_unsafe_about_it() {
+fn an_unsafe_configuration_is_reported() {
     simulated(async || {
         let topology = Topology::start().await;
         let client = connect(&topology).await;

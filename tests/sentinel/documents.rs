@@ -15,7 +15,7 @@ fn user(servers: &[RedisServer], rights: &[&str]) {
 
 /// A user with all of the rights is denied nothing; each of them is used.
 #[test]
-fn users_need_what_the_page_lists() {
+fn users_need_the_documented_rights() {
     simulated(async || {
         let topology = Topology::start().await;
         let at_servers = rights::added_for("a master behind sentinels");

@@ -10,7 +10,7 @@ use crate::support::sentinel::{until_left, visitors};
 use crate::support::{Topology, simulated};
 
 #[test]
-fn a_held_lock_survives_a_failover_and_is_given_back_to_the_new_master() {
+fn a_held_lock_survives_a_failover_and_is_released_at_the_new_master() {
     simulated(async || {
         let topology = Topology::start().await;
         let client = connect(&topology).await;
@@ -30,7 +30,7 @@ fn a_held_lock_survives_a_failover_and_is_given_back_to_the_new_master() {
 }
 
 #[test]
-fn a_held_lock_survives_the_death_of_the_master() {
+fn a_held_lock_survives_the_crash_of_the_master() {
     simulated(async || {
         let topology = Topology::start().await;
         let client = connect(&topology).await;

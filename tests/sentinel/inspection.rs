@@ -5,7 +5,7 @@ use crate::support::{Topology, eventually, simulated};
 
 /// A12: a text in another program's data, or in a label, was taken for the reply of a replica.
 #[test]
-fn a_text_that_mentions_a_replica_is_no_answer_of_one() {
+fn a_text_that_mentions_a_replica_is_no_error_of_one() {
     const TEXT: &str = "READONLY You can't write against a read only replica.";
     simulated(async || {
         let topology = Topology::start().await;

@@ -10,7 +10,7 @@ use crate::support::sentinel::{MASTER, host, until_left, visitors};
 use crate::support::{RedisServer, Topology, builder, eventually, simulated};
 
 #[test]
-fn sentinels_that_die_are_no_harm_while_one_lives() {
+fn crashed_sentinels_are_tolerated_while_one_is_alive() {
     simulated(async || {
         let topology = Topology::start().await;
         let client = connect(&topology).await;
@@ -59,7 +59,7 @@ fn mislead(sentinel: &RedisServer, (host, port): (&str, u16)) {
 }
 
 #[test]
-fn a_sentinel_that_names_a_replica_is_not_believed() {
+fn a_sentinel_that_names_a_replica_is_not_trusted() {
     simulated(async || {
         let topology = Topology::start().await;
         let client = connect(&topology).await;
@@ -138,7 +138,7 @@ fn the_latest_failover_counts_and_one_before_it_does_not() {
 
 /// Where it takes long to connect, the first reply arrives a moment before the others, and is not trusted yet.
 #[test]
-fn a_sentinel_that_names_another_master_and_is_heard_first_is_outvoted() {
+fn a_sentinel_that_names_another_master_and_replies_first_is_outvoted() {
     simulated(async || {
         let topology = Topology::start().await;
         let stranger = stranger_of(&topology);
@@ -153,7 +153,7 @@ fn a_sentinel_that_names_another_master_and_is_heard_first_is_outvoted() {
 
 /// Nor if none of them was reachable at first, which says nothing about now.
 #[test]
-fn a_sentinel_that_names_another_master_and_is_back_first_is_outvoted() {
+fn a_sentinel_that_names_another_master_and_returns_first_is_outvoted() {
     simulated(async || {
         let topology = Topology::start().await;
         let stranger = stranger_of(&topology);
@@ -176,7 +176,7 @@ fn a_sentinel_that_names_another_master_and_is_back_first_is_outvoted() {
 }
 
 #[test]
-fn a_demoted_master_that_lives_on_is_left() {
+fn a_demoted_master_that_stays_alive_is_disconnected() {
     simulated(async || {
         let topology = Topology::start().await;
         let client = connect(&topology).await;
@@ -225,7 +225,7 @@ pub(crate) fn channels_of(sentinel: &RedisServer, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn who_hears_no_messages_finds_the_new_master_by_asking() {
+fn a_client_without_messages_finds_the_new_master_by_polling() {
     simulated(async || {
         let topology = Topology::start().await;
         let user = |server: &RedisServer, name: &str, rights: &str| {
@@ -276,7 +276,7 @@ fn who_hears_no_messages_finds_the_new_master_by_asking() {
 
 /// The message of a switch is lost at every sentinel: the client also polls them now and then.
 #[test]
-fn a_switch_is_found_though_its_message_is_lost() {
+fn a_switch_is_detected_though_its_message_is_lost() {
     simulated(async || {
         let topology = Topology::start().await;
         let client = builder(&topology.url()).connect().await.expect("it is up");

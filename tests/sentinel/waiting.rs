@@ -36,7 +36,7 @@ async fn passes(waiting: JoinHandle<Result<Guard, Error>>) {
 }
 
 #[test]
-fn a_waiter_is_told_by_message_at_the_new_master() {
+fn a_waiter_is_notified_by_message_at_the_new_master() {
     simulated(async || {
         let topology = Topology::start().await;
         let clients = [connect(&topology).await, connect(&topology).await];
@@ -62,7 +62,7 @@ fn a_waiter_is_told_by_message_at_the_new_master() {
 }
 
 #[test]
-fn a_waiter_rides_through_the_death_of_the_master() {
+fn a_waiter_survives_the_crash_of_the_master() {
     simulated(async || {
         let topology = Topology::start().await;
         let (holder, waiter) = (connect(&topology).await, connect(&topology).await);
@@ -117,7 +117,7 @@ fn a_call_that_comes_between_two_masters_waits_for_the_next() {
 }
 
 #[test]
-fn nobody_waits_for_a_master_that_hangs() {
+fn no_caller_waits_for_a_hung_master() {
     simulated(async || {
         let topology = Topology::start().await;
         let client = connect(&topology).await;

@@ -29,7 +29,7 @@ async fn hold(client: &Client, names: impl Iterator<Item = String>) -> Vec<Guard
 }
 
 #[test]
-fn closing_gives_back_a_thousand_locks_within_two_seconds() {
+fn closing_releases_a_thousand_locks_within_two_seconds() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -48,7 +48,7 @@ fn closing_gives_back_a_thousand_locks_within_two_seconds() {
 }
 
 #[test]
-fn closing_flushes_what_was_dropped_just_before() {
+fn closing_flushes_releases_of_guards_dropped_just_before() {
     simulated(async || {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.addr());
@@ -82,7 +82,7 @@ fn closing_flushes_what_was_dropped_just_before() {
 
 /// The waiters behind would otherwise wait for one that is gone: a process may end as soon as it has closed its client.
 #[test]
-fn closing_leaves_the_line_of_a_fair_lock() {
+fn closing_leaves_the_queue_of_a_fair_lock() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -111,7 +111,7 @@ fn closing_leaves_the_line_of_a_fair_lock() {
 }
 
 #[test]
-fn closing_tells_whoever_waits_and_refuses_newcomers() {
+fn closing_notifies_waiters_and_rejects_new_calls() {
     simulated(async || {
         let server = RedisServer::start();
         for url in ["memory:", &server.url()] {
@@ -237,7 +237,7 @@ fn closing_a_client_with_a_label_needs_no_server() {
 }
 
 #[test]
-fn closing_with_nothing_to_give_back_needs_no_server() {
+fn closing_without_holds_needs_no_server() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -258,7 +258,7 @@ fn closing_with_nothing_to_give_back_needs_no_server() {
 }
 
 #[test]
-fn closing_one_client_leaves_the_others_alone() {
+fn closing_one_client_does_not_affect_the_others() {
     simulated(async || {
         let server = RedisServer::start();
         let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -280,7 +280,7 @@ fn closing_one_client_leaves_the_others_alone() {
 /// A call has not reached the server yet when its client is closed. After that the client must send nothing more: its program may have
 /// ended.
 #[test]
-fn closing_undoes_or_hears_out_what_other_tasks_are_asking_for() {
+fn closing_undoes_or_awaits_requests_of_other_tasks() {
     simulated(async || {
         for call in 0..4 {
             let server = RedisServer::start();

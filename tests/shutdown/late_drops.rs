@@ -65,7 +65,7 @@ thread_local! {
 }
 
 #[test]
-fn a_guard_may_be_dropped_with_its_threads_variables() {
+fn a_guard_may_be_dropped_with_the_thread_locals() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, runtime, client| {
         // Thread-local variables are dropped in the reverse order of their first use: tokio's own before the guard, and after.
@@ -93,7 +93,7 @@ fn a_guard_may_be_dropped_with_its_threads_variables() {
 }
 
 #[test]
-fn a_guard_may_be_dropped_after_its_runtime_has_gone() {
+fn a_guard_may_be_dropped_after_its_runtime_has_ended() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, runtime, client| {
         let guard = runtime.block_on(client.lock("runtime").acquire()).unwrap();
@@ -130,7 +130,7 @@ fn a_guard_may_be_dropped_from_a_static_after_everything_else() {
 }
 
 #[test]
-fn a_waiter_that_is_dropped_with_its_runtime_leaves_nothing() {
+fn a_waiter_dropped_with_its_runtime_leaves_nothing() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, runtime, client| {
         let held = runtime.block_on(client.lock("waited").acquire()).unwrap();

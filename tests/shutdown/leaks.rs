@@ -124,7 +124,7 @@ async fn a_failed_attempt_to_connect_leaks_nothing() {
 }
 
 #[tokio::test]
-async fn guards_outlive_their_client_and_everything_goes_with_the_last() {
+async fn guards_outlive_their_client_and_the_last_one_frees_everything() {
     let _alone = COMPANY.write().await;
     let server = RedisServer::start();
     let before = Census::take();

@@ -79,7 +79,7 @@ fn connecting_outside_a_runtime_is_refused() {
 }
 
 #[test]
-fn a_free_lock_outside_a_runtime_is_had_or_refused() {
+fn a_free_lock_outside_a_runtime_is_acquired_or_refused() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, _runtime, client| {
         let mut failures = Failures::default();
@@ -143,7 +143,7 @@ fn a_busy_lock_outside_a_runtime_is_waited_for_or_refused() {
 }
 
 #[test]
-fn a_guard_outside_a_runtime_can_be_used_or_says_that_it_cannot() {
+fn a_guard_outside_a_runtime_works_or_returns_an_error() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, runtime, client| {
         let mut failures = Failures::default();
@@ -164,7 +164,7 @@ fn a_guard_outside_a_runtime_can_be_used_or_says_that_it_cannot() {
 }
 
 #[test]
-fn an_operator_outside_a_runtime_is_answered_or_refused() {
+fn an_admin_call_outside_a_runtime_works_or_is_refused() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, runtime, client| {
         let mut failures = Failures::default();

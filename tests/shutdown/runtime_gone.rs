@@ -21,7 +21,7 @@ fn begin<T>(runtime: &Runtime, future: impl Future<Output = T> + Send + 'static)
 }
 
 #[test]
-fn a_waiter_whose_runtime_has_gone_does_not_panic() {
+fn a_waiter_whose_runtime_has_ended_does_not_panic() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, other_runtime, other| {
         let mut failures = Failures::default();
@@ -53,7 +53,7 @@ fn a_waiter_whose_runtime_has_gone_does_not_panic() {
 }
 
 #[test]
-fn a_request_under_way_when_its_runtime_goes_does_not_panic() {
+fn a_request_in_flight_when_its_runtime_ends_does_not_panic() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, other_runtime, other| {
         // Memory replies at once: no request is ever in flight there.
@@ -97,7 +97,7 @@ fn a_request_under_way_when_its_runtime_goes_does_not_panic() {
 }
 
 #[test]
-fn a_client_whose_runtime_has_gone_works_on_another() {
+fn a_client_whose_runtime_has_ended_works_on_another() {
     let _company = COMPANY.blocking_read();
     on_every_store(|store, runtime, client| {
         let guard = runtime.block_on(client.lock("moved").acquire()).unwrap();

@@ -43,7 +43,7 @@ fn a_waiter_gets_the_lock_when_it_is_released() {
 }
 
 #[test]
-fn a_busy_server_is_a_passing_trouble_also_with_a_failover_delay() {
+fn a_busy_server_is_a_transient_error_also_with_a_failover_delay() {
     simulate(4, REPLAY, async |world| {
         let second = Duration::from_secs(1);
         let client = world
@@ -64,7 +64,7 @@ fn a_busy_server_is_a_passing_trouble_also_with_a_failover_delay() {
 }
 
 #[test]
-fn a_holder_that_cannot_renew_is_told_when_its_lease_ends_and_not_later() {
+fn a_holder_that_cannot_renew_is_notified_when_its_lease_ends_and_not_later() {
     simulate(3, REPLAY, async |world| {
         let lease = Duration::from_secs(30);
         let client = world.client("one").connect().await.expect("it is up");

@@ -186,7 +186,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
 
 /// Control: some seed shows two holders, so that the judge can see them.
 #[test]
-fn in_a_cluster_two_believe_when_a_write_is_lost() {
+fn in_a_cluster_two_clients_hold_a_lock_when_a_write_is_lost() {
     let control = Scenario::new("control", |run| contend(run, NEITHER, LOSSES));
     assert!(has_two_holders(&control), "two were never seen");
 }

@@ -134,7 +134,7 @@ fn fitting(name: &str) -> &'static [&'static str] {
 /// A run that does not complete is an error of the test, and shows nothing.
 #[test]
 #[ignore = "`scripts/planted` names the bug"]
-fn a_judge_sees_the_bug() {
+fn a_judge_detects_the_bug() {
     let bug = active().expect("DISTLOCK_PLANTED names a bug");
     let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
     let seeds = match number("DISTLOCK_SEED") {

@@ -252,7 +252,7 @@ fn twice(scenario: &Scenario, seed: u64) -> Result<Outcome, String> {
 
 /// Prints the names by which `scripts/simulate` knows scenarios and faults, and the faults that can be selected for each scenario.
 #[test]
-fn every_scenario_has_a_name_of_its_own() {
+fn every_scenario_has_a_unique_name() {
     let kinds = SCENARIOS.iter().flat_map(|scenario| &scenario.kinds);
     let faults: BTreeSet<_> = kinds.map(|kind| kind.name()).collect();
     let mut names = faults.clone();
@@ -284,7 +284,7 @@ fn shortest(
 
 /// A judge that never finds anything judges nothing: of a few seeds with its sabotage, it has to find a violation in at least one.
 #[test]
-fn the_judges_see_what_they_are_there_for() {
+fn the_judges_detect_the_violations_they_check() {
     let controls = [
         (Sabotage::Forget, "plain", Judge::Exclusion),
         (Sabotage::Forget, "read-write", Judge::Exclusion),
@@ -319,7 +319,7 @@ fn the_judges_see_what_they_are_there_for() {
 
 /// A lock is lost since a clock is set forward, among many other faults: every fault in the shortest list is needed.
 #[test]
-fn the_shortest_list_has_only_what_matters() {
+fn the_shortest_list_has_only_relevant_faults() {
     let scenario = Scenario::named("plain");
     let forward = |outcome: &Outcome| {
         let mut violations = outcome.summary.violations.iter();

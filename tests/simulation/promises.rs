@@ -860,7 +860,7 @@ impl Clients {
 
 /// Control: without the grace two guards are valid at once, so that the judge can see them.
 #[test]
-fn two_believe_for_a_while_when_the_store_has_lost_a_hold() {
+fn two_clients_hold_a_lock_for_a_while_when_the_store_has_lost_a_hold() {
     for name in ["robbery", "forgets"] {
         let mut promises = PROMISES.iter();
         let mut promise = *promises.find(|it| it.name == name).expect("it is there");

@@ -332,7 +332,7 @@ pub(super) fn has_two_holders(scenario: &Scenario) -> bool {
 
 /// Control: some seed shows two holders, so that the judge can see them.
 #[test]
-fn behind_sentinels_two_believe_when_a_write_is_lost() {
+fn behind_sentinels_two_clients_hold_a_lock_when_a_write_is_lost() {
     let control = Scenario::new("control", |run| contend(run, NEITHER, ALL));
     assert!(has_two_holders(&control), "two were never seen");
 }

@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_when_the_other_has_gone_overlaps_nobody() {
+    fn sequential_holds_do_not_overlap() {
         let beliefs = vec![belief("a", 10, 20), belief("a", 20, 30), belief("a", 0, 10)];
         assert_eq!(overlaps(beliefs), []);
     }
 
     #[test]
-    fn other_locks_are_other_locks() {
+    fn holds_of_different_locks_do_not_overlap() {
         let beliefs = vec![belief("a", 0, 20), belief("b", 10, 30)];
         assert_eq!(overlaps(beliefs), []);
     }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_outlasts_many_overlaps_each_of_them() {
+    fn a_long_hold_overlaps_each_shorter_one() {
         let beliefs = vec![
             belief("a", 0, 100),
             belief("a", 10, 20),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_what_was_believed() {
+    fn a_reported_interval_round_trips() {
         let said = belief("{a} b", 3, 7);
         assert_eq!(Belief::told(&said.tell()), Some(said));
         assert_eq!(Belief::told("3 seven a"), None);

@@ -11,12 +11,12 @@ use super::storm::{Plan, play};
 use super::terms::Terms;
 
 #[test]
-fn behind_sentinels_no_two_believe_with_delay_and_acks() {
+fn behind_sentinels_no_two_clients_hold_a_lock_with_delay_and_acks() {
     no_two_believe_with_delay_and_acks(&Watched::start());
 }
 
 #[test]
-fn in_a_cluster_no_two_believe_with_delay_and_acks() {
+fn in_a_cluster_no_two_clients_hold_a_lock_with_delay_and_acks() {
     no_two_believe_with_delay_and_acks(&Sharded::start());
 }
 

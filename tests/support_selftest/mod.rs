@@ -80,7 +80,7 @@ async fn a_cut_comes_before_the_server_has_executed_or_after() {
 }
 
 #[tokio::test]
-async fn a_held_request_is_delivered_after_its_client_has_gone() {
+async fn a_held_request_is_delivered_after_its_client_has_disconnected() {
     let (server, proxy) = proxied(Fault::HoldRequest);
     let mut connection = patient_connection(&proxy.url()).await;
     let asking = tokio::spawn(async move { incr(&mut connection).await });
@@ -93,7 +93,7 @@ async fn a_held_request_is_delivered_after_its_client_has_gone() {
 }
 
 #[tokio::test]
-async fn a_held_reply_comes_when_it_is_let_go() {
+async fn a_held_reply_arrives_when_it_is_let_go() {
     let (server, proxy) = proxied(Fault::HoldReply);
     let mut connection = patient_connection(&proxy.url()).await;
     let asking = tokio::spawn(async move { incr(&mut connection).await });
@@ -120,7 +120,7 @@ async fn a_partition_stalls_a_connection_until_it_heals() {
 /// `scripts/matrix` reads the line from here, so that it prints the server that the tests have.
 #[test]
 #[expect(clippy::print_stdout, reason = "somebody reads it")]
-fn a_server_says_which_it_is() {
+fn a_server_reports_its_version() {
     let product = RedisServer::start().product();
     let (name, version) = product.split_once(' ').expect("it has a name");
     assert!(["Redis", "Valkey"].contains(&name), "{product}");

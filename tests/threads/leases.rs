@@ -58,7 +58,7 @@ async fn a_lock_is_kept_while_the_only_thread_of_the_runtime_is_blocked() {
 }
 
 #[test]
-fn a_lock_is_kept_after_the_runtime_that_acquired_it_has_gone() {
+fn a_lock_is_kept_after_the_runtime_that_acquired_it_has_ended() {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().build().unwrap();
     let guard = runtime.block_on(hold(&SHARED, "orphan", Lease::KeepAlive(LEASE)));
@@ -68,7 +68,7 @@ fn a_lock_is_kept_after_the_runtime_that_acquired_it_has_gone() {
 
 /// Leases are counted on another clock than `Instant`'s, and the two cannot be read at once.
 #[tokio::test]
-async fn valid_until_is_the_same_moment_however_often_it_is_read_also_afterwards() {
+async fn valid_until_is_constant_also_after_the_end_of_the_hold() {
     let lease = Lease::Fixed(Duration::from_secs(4));
     let guard = hold(&SHARED, "moment", lease).await;
     let first = guard.valid_until();

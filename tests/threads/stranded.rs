@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::support::{RedisServer, wait_until};
 
 #[test]
-fn callers_get_away_from_a_runtime_that_stands_still() {
+fn callers_are_not_blocked_by_a_stalled_runtime() {
     let (_server, home, client) = at_home();
     // `home` is not driven any more, and calls are in flight there.
     let away = runtime();
@@ -21,7 +21,7 @@ fn callers_get_away_from_a_runtime_that_stands_still() {
 }
 
 #[test]
-fn callers_get_away_from_a_runtime_that_stood_still_with_a_call_under_way() {
+fn callers_are_not_blocked_by_a_runtime_that_stalled_with_a_call_in_flight() {
     let (_server, home, client) = at_home();
     home.block_on(async {
         // These calls are sent in a batch, and left there.
@@ -38,7 +38,7 @@ fn callers_get_away_from_a_runtime_that_stood_still_with_a_call_under_way() {
 }
 
 #[test]
-fn callers_get_away_from_a_runtime_that_has_gone() {
+fn callers_are_not_blocked_by_an_ended_runtime() {
     let (_server, home, client) = at_home();
     let away = runtime();
     // One call is in flight, alone, and its reply is not awaited.
@@ -53,7 +53,7 @@ fn callers_get_away_from_a_runtime_that_has_gone() {
 }
 
 #[test]
-fn callers_get_away_from_a_runtime_that_stands_still_while_it_connects() {
+fn callers_are_not_blocked_by_a_runtime_that_stalls_while_it_connects() {
     let (server, home, client) = at_home();
     server.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
     let mut parked = begun(&client, 99);
@@ -68,7 +68,7 @@ fn callers_get_away_from_a_runtime_that_stands_still_while_it_connects() {
 }
 
 #[test]
-fn callers_with_little_patience_get_away_too() {
+fn callers_with_a_short_timeout_are_not_blocked_either() {
     let (_server, home, client) = at_home();
     let mut parked: Vec<_> = (10..13).map(|number| begun(&client, number)).collect();
     home.block_on(async {
@@ -85,7 +85,7 @@ fn callers_with_little_patience_get_away_too() {
 }
 
 #[test]
-fn those_who_wait_for_a_call_of_a_runtime_that_goes_hear_of_it() {
+fn callers_behind_a_call_of_a_runtime_that_ends_are_notified() {
     let (server, home, client) = at_home_with(PATIENCE);
     server.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]);
     // There are more calls than may be in flight at once: the last wait until one of the first has its reply.

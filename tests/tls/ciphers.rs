@@ -13,7 +13,7 @@ use crate::tls::stage::{Stage, problem, use_it};
 const URL: &str = "DISTLOCK_TEST_TLS_URL";
 
 #[tokio::test]
-async fn nothing_is_chosen_for_an_application_that_has_not_chosen() {
+async fn no_crypto_provider_is_installed_for_the_application() {
     let stage = Stage::new();
     use_it(&stage.client().await).await;
     assert!(CryptoProvider::get_default().is_none());

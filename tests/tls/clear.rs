@@ -61,7 +61,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, notes: &Mutex<Vec<u8>>) {
 }
 
 #[tokio::test]
-async fn nothing_is_said_in_the_clear() {
+async fn nothing_is_sent_unencrypted() {
     // A server that refuses TLS, one that requires the password, and one that sends nothing.
     let answers: [&[u8]; 3] = [
         b"-ERR TLS is not spoken here\r\n",
@@ -104,7 +104,7 @@ async fn overheard(server: &RedisServer, url: impl Fn(SocketAddr) -> String) -> 
 }
 
 #[tokio::test]
-async fn neither_names_nor_passwords_are_seen_on_the_way() {
+async fn neither_names_nor_passwords_are_visible_on_the_wire() {
     let stage = Stage::new();
     let heard = overheard(&stage.server, |place| {
         format!("rediss://app:hush@{place}/?ca={}", stage.ca.display())

@@ -8,7 +8,7 @@ use crate::tls::documents::lines;
 use crate::tls::stage::{Stage, connect, text, use_it};
 
 #[tokio::test]
-async fn all_servers_of_a_cluster_are_spoken_to_in_secret() {
+async fn connections_to_all_servers_of_a_cluster_are_encrypted() {
     let stage = Stage::new();
     let files = stage.authority.sign(&HERE);
     let files = files.write(stage.folder.path(), "cluster");

@@ -23,7 +23,7 @@ pub(crate) fn lines(schemes: &[&str]) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_line_is_of_a_scheme_that_is_tried() {
+fn every_documented_line_has_a_tested_scheme() {
     let all = lines(&[""]);
     // Urls with sentinels are tested in `watched.rs`, and in `tests/sentinel`; those of clusters in `clusters.rs`; users in
     // `tests/bad_input` and, at sentinels, in `tests/sentinel`.
@@ -41,7 +41,7 @@ fn every_line_is_of_a_scheme_that_is_tried() {
 }
 
 #[tokio::test]
-async fn the_lines_for_a_server_that_is_not_encrypted_work() {
+async fn the_documented_lines_for_an_unencrypted_server_work() {
     for line in lines(&["redis://", "redis+unix:"]) {
         // A url with a password alone is for the default user.
         let password = line.contains("://:");
@@ -62,7 +62,7 @@ async fn the_lines_for_a_server_that_is_not_encrypted_work() {
 }
 
 #[tokio::test]
-async fn the_lines_for_a_server_that_is_encrypted_work() {
+async fn the_documented_lines_for_an_encrypted_server_work() {
     for line in lines(&["rediss://"]) {
         let stage = match line.contains("cert=") {
             true => Stage::asking(),
@@ -101,7 +101,7 @@ async fn the_lines_for_a_server_that_is_encrypted_work() {
 }
 
 #[test]
-fn every_problem_has_its_line() {
+fn every_tls_problem_is_documented() {
     use TlsProblem::{
         BadCertificate, ClientRefused, Expired, NoAgreement, UnknownAuthority, WrongHost,
     };

@@ -33,7 +33,7 @@ async fn reason(parameters: &str, file: &Path) -> String {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_there_or_cannot_be_read_is_named() {
+async fn a_missing_or_unreadable_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (ca, cert, key) = prepared(folder.path());
     let none = folder.path().join("none.pem");
@@ -118,7 +118,7 @@ async fn a_key_in_the_address_itself_is_not_shown() {
 }
 
 #[tokio::test]
-async fn what_is_given_to_a_builder_is_looked_at_as_well() {
+async fn certificates_of_a_builder_are_checked_as_well() {
     let authority = Authority::new("the authority");
     let (mine, another) = (authority.sign(&[]), authority.sign(&[]));
     let builder = || Client::builder(NOBODY).tls_ca(&authority.pem);
@@ -161,7 +161,7 @@ async fn what_is_given_to_a_builder_is_looked_at_as_well() {
 }
 
 #[tokio::test]
-async fn certificates_are_not_given_to_an_address_that_is_not_encrypted() {
+async fn certificates_for_an_unencrypted_address_are_rejected() {
     let pair = Pair::self_signed(&[], false);
     for url in [
         "redis://localhost:1/",
@@ -183,7 +183,7 @@ async fn certificates_are_not_given_to_an_address_that_is_not_encrypted() {
 }
 
 #[tokio::test]
-async fn nothing_is_given_twice() {
+async fn an_option_set_twice_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let (ca, cert, key) = prepared(folder.path());
     let url = format!("{NOBODY}?ca={ca}&cert={cert}&key={key}");

@@ -25,7 +25,7 @@ async fn refused_with(pair: impl FnOnce(&Authority) -> Pair) -> (TlsProblem, Str
 }
 
 #[tokio::test]
-async fn a_certificate_that_has_run_out_is_refused() {
+async fn an_expired_certificate_is_rejected() {
     let (problem, told) = refused_with(|authority| authority.sign_expired(&HERE)).await;
     assert_eq!(problem, TlsProblem::Expired);
     assert!(
@@ -35,7 +35,7 @@ async fn a_certificate_that_has_run_out_is_refused() {
 }
 
 #[tokio::test]
-async fn a_certificate_whose_time_has_not_come_is_refused() {
+async fn a_certificate_that_is_not_yet_valid_is_rejected() {
     let (problem, told) = refused_with(|authority| authority.sign_too_early(&HERE)).await;
     assert_eq!(problem, TlsProblem::Expired);
     assert!(told.contains("not valid for another"), "{told}");
@@ -73,7 +73,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused() {
 }
 
 #[tokio::test]
-async fn an_authority_of_the_same_name_is_not_the_same() {
+async fn an_authority_of_the_same_name_is_not_trusted() {
     let (problem, _) = refused_with(|_| Authority::new("the authority").sign(&HERE)).await;
     // Its signature does not fit, or the issuer is not found at all.
     let fits = matches!(
@@ -84,14 +84,14 @@ async fn an_authority_of_the_same_name_is_not_the_same() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_signed_itself_is_refused() {
+async fn a_self_signed_certificate_is_rejected() {
     let (problem, told) = refused_with(|_| Pair::self_signed(&HERE, false)).await;
     assert_eq!(problem, TlsProblem::UnknownAuthority);
     assert!(told.contains("self-signed"), "{told}");
 }
 
 #[tokio::test]
-async fn an_authority_s_own_certificate_is_refused_even_if_it_is_named() {
+async fn the_certificate_of_an_authority_itself_is_rejected_even_if_it_is_configured() {
     let itself = Pair::self_signed(&HERE, true);
     let pem = itself.certificate.clone();
     let stage = Stage::showing(|_| itself, &NO_CLIENTS);
@@ -103,7 +103,7 @@ async fn an_authority_s_own_certificate_is_refused_even_if_it_is_named() {
 }
 
 #[tokio::test]
-async fn whom_the_system_does_not_trust_is_refused() {
+async fn an_authority_that_the_system_does_not_trust_is_rejected() {
     let stage = Stage::new();
     let url = format!("rediss://localhost:{}/", stage.server.port());
     match refused(&url).await {
@@ -117,7 +117,7 @@ async fn whom_the_system_does_not_trust_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_a_certificate_refuses_who_has_none() {
+async fn a_server_that_requires_a_client_certificate_rejects_clients_without_one() {
     for protocols in ["TLSv1.2", "TLSv1.3"] {
         let stage = Stage::with(&["--tls-auth-clients", "yes", "--tls-protocols", protocols]);
         let error = refused(&stage.url("app:hush@")).await;
@@ -129,7 +129,7 @@ async fn a_server_that_asks_for_a_certificate_refuses_who_has_none() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_a_certificate_refuses_those_of_others() {
+async fn a_server_that_requires_a_client_certificate_rejects_unknown_ones() {
     for protocols in ["TLSv1.2", "TLSv1.3"] {
         let stage = Stage::with(&["--tls-auth-clients", "yes", "--tls-protocols", protocols]);
         let stranger = Authority::new("a stranger");
@@ -156,7 +156,7 @@ async fn a_server_that_asks_for_a_certificate_refuses_those_of_others() {
 }
 
 #[tokio::test]
-async fn a_port_that_does_not_speak_tls_is_not_spoken_to_in_the_clear() {
+async fn a_port_without_tls_receives_nothing_unencrypted() {
     let server = RedisServer::start();
     let url = format!("rediss://app:hush@localhost:{}/", server.port());
     let authority = Authority::new("the authority");
@@ -180,7 +180,7 @@ async fn a_port_that_does_not_speak_tls_is_not_spoken_to_in_the_clear() {
 }
 
 #[tokio::test]
-async fn a_port_that_speaks_tls_says_so_to_who_does_not() {
+async fn a_plain_connection_to_a_tls_port_gets_a_hint() {
     let stage = Stage::new();
     let url = format!("redis://app:hush@localhost:{}/", stage.server.port());
     let error = refused(&url).await;
@@ -189,7 +189,7 @@ async fn a_port_that_speaks_tls_says_so_to_who_does_not() {
 }
 
 #[tokio::test]
-async fn who_waits_is_told_when_the_certificate_runs_out() {
+async fn a_waiter_gets_an_error_when_the_certificate_expires() {
     let stage = Stage::new();
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let guard = ours
@@ -219,7 +219,7 @@ async fn who_waits_is_told_when_the_certificate_runs_out() {
 }
 
 #[tokio::test]
-async fn what_was_dropped_while_the_certificate_was_bad_is_given_back_when_it_is_good_again() {
+async fn guards_dropped_while_the_certificate_was_invalid_are_released_once_it_is_valid() {
     let stage = Stage::new();
     let client = stage.client().await;
     let lease = Lease::Fixed(PATIENCE * 10);

@@ -45,7 +45,7 @@ async fn an_authority_that_is_replaced_in_its_file_is_used_for_the_next_connecti
 }
 
 #[tokio::test]
-async fn a_file_that_has_gone_or_is_half_written_is_no_reason_to_stop() {
+async fn a_missing_or_half_written_file_does_not_stop_the_client() {
     let stage = Stage::asking();
     let files = stage.client_files("client");
     let (cert, key) = (text(&files.certificate), text(&files.key));

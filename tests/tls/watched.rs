@@ -8,7 +8,7 @@ use crate::tls::documents::lines;
 use crate::tls::stage::{Stage, connect, text, use_it};
 
 #[tokio::test]
-async fn sentinels_and_their_master_are_spoken_to_in_secret() {
+async fn connections_to_sentinels_and_their_master_are_encrypted() {
     let stage = Stage::with(&["--tls-auth-clients", "no", "--tls-replication", "yes"]);
     let file = format!(
         "sentinel monitor mymaster 127.0.0.1 {} 1\n",

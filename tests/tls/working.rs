@@ -13,7 +13,7 @@ use crate::tls::stage::{Stage, connect, text, use_it};
 const SHORT: Duration = Duration::from_secs(6);
 
 #[tokio::test]
-async fn a_lock_is_taken_kept_alive_and_given_back() {
+async fn a_lock_is_acquired_renewed_and_released() {
     let stage = Stage::new();
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let lock = ours.lock("stock").with_lease(Lease::KeepAlive(SHORT));
@@ -30,7 +30,7 @@ async fn a_lock_is_taken_kept_alive_and_given_back() {
 }
 
 #[tokio::test]
-async fn who_waits_is_told_of_a_release() {
+async fn a_waiter_is_notified_of_a_release() {
     let stage = Stage::new();
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let guard = ours.lock("stock").acquire().await.unwrap();
@@ -48,7 +48,7 @@ async fn who_waits_is_told_of_a_release() {
 }
 
 #[tokio::test]
-async fn a_watch_hears_of_what_happens() {
+async fn a_watch_receives_events() {
     let stage = Stage::new();
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let guard = ours.lock("stock").acquire().await.unwrap();
@@ -65,7 +65,7 @@ async fn a_watch_hears_of_what_happens() {
 }
 
 #[tokio::test]
-async fn a_server_that_restarts_is_connected_to_again() {
+async fn a_restarted_server_is_connected_to_again() {
     let stage = Stage::new();
     let client = stage.client().await;
     let held = client.lock("before").acquire().await.unwrap();
@@ -89,7 +89,7 @@ async fn a_server_that_restarts_is_connected_to_again() {
 }
 
 #[tokio::test]
-async fn who_waits_rides_through_a_restart() {
+async fn a_waiter_survives_a_restart() {
     let stage = Stage::new();
     let (ours, theirs) = (stage.client().await, stage.client().await);
     let _guard = ours.lock("stock").acquire().await.unwrap();
@@ -129,7 +129,7 @@ async fn every_name_in_the_certificate_works_also_addresses() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_gets_our_certificate() {
+async fn a_server_that_requires_a_client_certificate_receives_it() {
     let stage = Stage::asking();
     let files = stage.client_files("client");
     let (cert, key) = (text(&files.certificate), text(&files.key));
@@ -154,7 +154,7 @@ async fn a_server_that_asks_gets_our_certificate() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_asks_for_does_no_harm() {
+async fn an_unrequested_client_certificate_is_harmless() {
     for auth in ["no", "optional"] {
         let stage = Stage::with(&["--tls-auth-clients", auth]);
         let files = stage.client_files("client");
@@ -185,7 +185,7 @@ async fn one_of_several_authorities_is_enough() {
 }
 
 #[tokio::test]
-async fn who_signed_itself_is_trusted_by_being_named() {
+async fn a_configured_self_signed_certificate_is_trusted() {
     let itself = Pair::self_signed(&HERE, false);
     let pem = itself.certificate.clone();
     let stage = Stage::showing(|_| itself, &["--tls-auth-clients", "no"]);
@@ -195,7 +195,7 @@ async fn who_signed_itself_is_trusted_by_being_named() {
 }
 
 #[tokio::test]
-async fn a_look_at_the_server_says_that_it_is_encrypted() {
+async fn a_diagnosis_reports_an_encrypted_connection() {
     let stage = Stage::new();
     let findings = stage.client().await.admin().examine().await.unwrap();
     let finding = findings
@@ -207,7 +207,7 @@ async fn a_look_at_the_server_says_that_it_is_encrypted() {
 }
 
 #[test]
-fn it_works_without_async_too() {
+fn the_blocking_api_works_too() {
     let stage = Stage::new();
     let client = distlock::blocking::Client::connect(&stage.url("")).unwrap();
     client.lock("stock").acquire().unwrap().release().unwrap();

@@ -97,10 +97,10 @@ macro_rules! on_every_store {
 }
 
 on_every_store! {
-    a_subscriber_that_panics_keeps_no_caller_on_redis: redis, Panics;
-    a_subscriber_that_blocks_keeps_no_caller_on_redis: redis, Blocks;
-    a_subscriber_that_panics_keeps_no_caller_in_a_file: sqlite, Panics;
-    a_subscriber_that_blocks_keeps_no_caller_in_a_file: sqlite, Blocks;
-    a_subscriber_that_panics_keeps_no_caller_in_memory: memory, Panics;
-    a_subscriber_that_blocks_keeps_no_caller_in_memory: memory, Blocks;
+    a_subscriber_that_panics_blocks_no_caller_on_redis: redis, Panics;
+    a_subscriber_that_blocks_delays_no_caller_on_redis: redis, Blocks;
+    a_subscriber_that_panics_blocks_no_caller_in_a_file: sqlite, Panics;
+    a_subscriber_that_blocks_delays_no_caller_in_a_file: sqlite, Blocks;
+    a_subscriber_that_panics_blocks_no_caller_in_memory: memory, Panics;
+    a_subscriber_that_blocks_delays_no_caller_in_memory: memory, Blocks;
 }

@@ -15,12 +15,12 @@ const REPORT: &str = "DISTLOCK_TEST_REPORT";
 const URL: &str = "DISTLOCK_TEST_URL";
 
 #[test]
-fn a_closed_stderr_costs_nobody_a_lock_on_redis() {
+fn a_closed_stderr_loses_no_lock_on_redis() {
     with_a_closed_stderr(&Store::redis());
 }
 
 #[test]
-fn a_closed_stderr_costs_nobody_a_lock_in_a_file() {
+fn a_closed_stderr_loses_no_lock_in_a_file() {
     with_a_closed_stderr(&Store::sqlite());
 }
 

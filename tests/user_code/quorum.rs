@@ -50,7 +50,7 @@ impl Subscriber for Asks {
 }
 
 #[test]
-fn a_subscriber_may_ask_the_quorum_guard_that_an_event_is_about() {
+fn a_subscriber_may_query_the_quorum_guard_of_an_event() {
     let curious = Arc::new(Curious::default());
     let subscriber = Dispatch::new(Asks(curious.clone()));
     let (done, is_done) = std::sync::mpsc::channel();

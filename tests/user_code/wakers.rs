@@ -143,10 +143,10 @@ macro_rules! on_every_store {
 }
 
 on_every_store! {
-    a_waker_that_panics_costs_nobody_a_lock_on_redis: redis, Panics;
-    a_waker_that_blocks_costs_nobody_a_lock_on_redis: redis, Blocks;
-    a_waker_that_panics_costs_nobody_a_lock_without_scripts: redis_without_scripts, Panics;
-    a_waker_that_blocks_costs_nobody_a_lock_without_scripts: redis_without_scripts, Blocks;
-    a_waker_that_panics_costs_nobody_a_lock_in_a_file: sqlite, Panics;
-    a_waker_that_blocks_costs_nobody_a_lock_in_a_file: sqlite, Blocks;
+    a_waker_that_panics_loses_no_lock_on_redis: redis, Panics;
+    a_waker_that_blocks_loses_no_lock_on_redis: redis, Blocks;
+    a_waker_that_panics_loses_no_lock_without_scripts: redis_without_scripts, Panics;
+    a_waker_that_blocks_loses_no_lock_without_scripts: redis_without_scripts, Blocks;
+    a_waker_that_panics_loses_no_lock_in_a_file: sqlite, Panics;
+    a_waker_that_blocks_loses_no_lock_in_a_file: sqlite, Blocks;
 }

@@ -83,7 +83,7 @@ fn the_deadline_covers_subscribing() {
 }
 
 #[test]
-fn a_grant_that_comes_after_the_deadline_is_given_back() {
+fn a_grant_that_arrives_after_the_deadline_is_released() {
     simulated(async || {
         let (server, proxy, client) = proxied().await;
         let exists = || {
@@ -99,7 +99,7 @@ fn a_grant_that_comes_after_the_deadline_is_given_back() {
 }
 
 #[test]
-fn a_waiter_in_the_middle_of_a_line_gives_up_on_time() {
+fn a_waiter_in_the_middle_of_a_queue_gives_up_on_time() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;

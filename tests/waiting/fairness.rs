@@ -94,7 +94,7 @@ async fn has_its_turn(server: &RedisServer, turn: impl AsyncFn()) {
 const TURN_WITHIN: Duration = Duration::from_secs(5);
 
 #[test]
-fn a_redisson_waiter_gets_its_turn_against_a_crowd_of_ours() {
+fn a_redisson_waiter_gets_its_turn_against_many_of_ours() {
     simulated(async || {
         let server = RedisServer::start();
         let java = Java::start(&server).await;
@@ -108,7 +108,7 @@ fn a_redisson_waiter_gets_its_turn_against_a_crowd_of_ours() {
 }
 
 #[test]
-fn a_waiter_of_another_client_gets_its_turn_against_a_crowd_of_ours() {
+fn a_waiter_of_another_client_gets_its_turn_against_many_of_ours() {
     simulated(async || {
         // Other clients cannot detect a poller: it has to find the lock free in one of the pauses made for pollers.
         let often = Duration::from_millis(8);

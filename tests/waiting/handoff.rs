@@ -113,7 +113,7 @@ const STANDS_BACK: Duration = Duration::from_millis(6);
 const DEFAULT_WINDOW: Duration = Duration::from_millis(100);
 
 #[test]
-fn a_lock_is_passed_on_without_the_store_and_a_limited_number_of_times_in_a_row() {
+fn a_lock_is_handed_off_without_the_store_and_a_limited_number_of_times_in_a_row() {
     simulated(async || {
         for limit in [0, 1, 5, 32] {
             let server = RedisServer::start();
@@ -130,7 +130,7 @@ fn a_lock_is_passed_on_without_the_store_and_a_limited_number_of_times_in_a_row(
 }
 
 #[test]
-fn a_lock_is_passed_on_for_a_limited_time() {
+fn a_lock_is_handed_off_for_a_limited_time() {
     simulated(async || {
         let server = RedisServer::start();
         let (window, hold) = (Duration::from_millis(40), Duration::from_millis(2));
@@ -146,7 +146,7 @@ fn a_lock_is_passed_on_for_a_limited_time() {
 }
 
 #[test]
-fn a_lock_that_is_watched_is_passed_on_more_slowly_and_all_the_same() {
+fn a_watched_lock_is_handed_off_more_slowly_but_still() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, watcher) = (connect(&server.url()).await, connect(&server.url()).await);
@@ -170,7 +170,7 @@ fn a_lock_that_is_watched_is_passed_on_more_slowly_and_all_the_same() {
 }
 
 #[test]
-fn a_client_stands_back_after_its_turn_while_others_listen() {
+fn a_client_yields_after_its_turn_while_others_are_subscribed() {
     simulated(async || {
         let server = RedisServer::start();
         let client = limited(&server, 0, DEFAULT_WINDOW).await;
@@ -191,7 +191,7 @@ fn a_client_stands_back_after_its_turn_while_others_listen() {
 }
 
 #[test]
-fn a_lock_is_never_passed_to_a_waiter_with_another_lease() {
+fn a_lock_is_never_handed_off_to_a_waiter_with_another_lease() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -211,7 +211,7 @@ fn a_lock_is_never_passed_to_a_waiter_with_another_lease() {
 }
 
 #[test]
-fn a_fixed_lease_or_one_with_a_longest_hold_is_never_passed_on() {
+fn a_fixed_lease_or_one_with_max_hold_is_never_handed_off() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;

@@ -63,7 +63,7 @@ fn redissons_message_wakes_a_waiter_at_once() {
 }
 
 #[test]
-fn a_client_listens_once_per_name_however_many_wait() {
+fn a_client_subscribes_once_per_name_for_any_number_of_waiters() {
     simulated(async || {
         let server = RedisServer::start();
         for name in ["first", "second"] {
@@ -106,7 +106,7 @@ fn a_client_listens_once_per_name_however_many_wait() {
 }
 
 #[test]
-fn cancelled_waiters_stop_listening() {
+fn cancelled_waiters_unsubscribe() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -143,7 +143,7 @@ impl Gaps {
 }
 
 #[test]
-fn nobody_stalls_for_a_second_while_listening_connections_are_killed() {
+fn no_waiter_stalls_for_a_second_while_subscriber_connections_are_killed() {
     simulated(async || {
         let server = RedisServer::start();
         let gaps = Arc::new(Mutex::new(Gaps::default()));
@@ -329,7 +329,7 @@ async fn until_a_channel(server: &RedisServer) {
 }
 
 #[test]
-fn a_waiter_asks_again_shortly_after_the_holders_lease() {
+fn a_waiter_polls_again_shortly_after_the_lease_of_the_holder() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;

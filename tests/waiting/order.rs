@@ -98,7 +98,7 @@ async fn turn(client: Client, turns: Arc<Mutex<Vec<String>>>, patience: Option<D
 }
 
 #[test]
-fn a_thousand_waiters_of_five_processes_get_it_in_the_order_in_which_they_came() {
+fn a_thousand_waiters_of_five_processes_get_it_in_arrival_order() {
     simulated(async || {
         let crowd = Crowd::gather(false).await;
         assert_eq!(crowd.queued(), crowd.came);
@@ -112,7 +112,7 @@ fn a_thousand_waiters_of_five_processes_get_it_in_the_order_in_which_they_came()
 }
 
 #[test]
-fn those_left_keep_their_order_when_a_process_is_killed_and_one_in_five_gives_up() {
+fn remaining_waiters_keep_their_order_when_a_process_is_killed_and_one_in_five_gives_up() {
     simulated(async || {
         let mut crowd = Crowd::gather(true).await;
         eventually(PATIENCE, "half of the impatient give up", async || {

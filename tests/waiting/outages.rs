@@ -19,7 +19,7 @@ async fn wait_for(client: &Client, name: &str) -> Waiting {
 }
 
 #[test]
-fn a_waiter_rides_through_the_death_of_the_server() {
+fn a_waiter_survives_a_crash_of_the_server() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -43,7 +43,7 @@ fn a_waiter_rides_through_the_death_of_the_server() {
 }
 
 #[test]
-fn a_waiter_rides_through_a_network_that_refuses_connections() {
+fn a_waiter_survives_a_network_that_refuses_connections() {
     simulated(async || {
         let server = RedisServer::start();
         let proxy = ChaosProxy::start(server.addr());
@@ -68,7 +68,7 @@ fn a_waiter_rides_through_a_network_that_refuses_connections() {
 }
 
 #[test]
-fn a_wait_that_ends_in_an_outage_ends_on_time_and_does_not_say_busy() {
+fn a_wait_that_ends_in_an_outage_ends_on_time_and_is_not_reported_busy() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -120,7 +120,7 @@ fn a_first_attempt_with_the_store_down_is_an_error_at_once() {
 }
 
 #[test]
-fn a_watch_goes_on_when_the_server_is_back() {
+fn a_watch_continues_when_the_server_is_back() {
     simulated(async || {
         let (server, client, mut watch) = watched("before").await;
         server.restart();
@@ -131,7 +131,7 @@ fn a_watch_goes_on_when_the_server_is_back() {
 }
 
 #[test]
-fn a_watch_goes_on_when_its_connection_is_killed() {
+fn a_watch_continues_when_its_connection_is_killed() {
     simulated(async || {
         let (server, client, mut watch) = watched("stays").await;
         assert_eq!(server.kill_pubsub_clients(), 1);
@@ -144,7 +144,7 @@ fn a_watch_goes_on_when_its_connection_is_killed() {
 
 /// Connecting may take longer than the command time-out: a watch that took this for a dead server would only ever poll.
 #[test]
-fn a_watch_hears_though_it_takes_longer_to_connect_than_a_command_may() {
+fn a_watch_receives_events_though_connecting_takes_longer_than_the_command_timeout() {
     simulated(async || {
         let (server, proxy, client) = hasty().await;
         proxy.rule(Match::command("HELLO"), Fault::DelayReply(COMMAND * 3 / 2));

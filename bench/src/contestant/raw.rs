@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_no_number() {
+    fn an_error_reply_is_no_number() {
         assert_eq!(number(b":-3\r"), Some(-3));
         assert_eq!(number(b"-NOSCRIPT\r"), None);
     }

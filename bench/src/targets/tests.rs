@@ -73,7 +73,7 @@ fn a_gate_breaks_where_one_of_the_family_takes_a_third_command() {
 }
 
 #[test]
-fn a_target_is_held_against_whoever_is_fastest() {
+fn a_target_is_compared_with_the_fastest_contestant() {
     let mut book = Book::default();
     for (name, rate) in [
         ("distlock", 100.0),

@@ -5,15 +5,15 @@ use nix::sys::signal::Signal;
 use crate::stage::{Stage, is_alive};
 
 on_every_store! {
-    busy_is_75_and_says_who_it_is,
-    the_busy_code_can_be_chosen,
-    a_skipped_run_says_nothing,
+    busy_exits_with_75_and_names_the_holder,
+    the_busy_exit_code_is_configurable,
+    a_skipped_run_prints_nothing,
     a_wait_ends_when_the_holder_does,
-    a_free_lock_is_had_without_waiting,
+    a_free_lock_is_acquired_without_waiting,
 }
 
 // The wait is long enough for one reply on a busy machine: a client without a reply by then cannot say that the lock is held.
-fn busy_is_75_and_says_who_it_is(stage: &Stage) {
+fn busy_exits_with_75_and_names_the_holder(stage: &Stage) {
     let _holder = stage.hold("x");
     for words in [
         &["run", "--wait", "0", "x", "--", "echo", "never"][..],
@@ -28,13 +28,13 @@ fn busy_is_75_and_says_who_it_is(stage: &Stage) {
     }
 }
 
-fn the_busy_code_can_be_chosen(stage: &Stage) {
+fn the_busy_exit_code_is_configurable(stage: &Stage) {
     let _holder = stage.hold("x");
     let ran = stage.run(&["run", "--wait", "0", "--busy-code", "7", "x", "--", "true"]);
     assert_eq!(ran.code, 7);
 }
 
-fn a_skipped_run_says_nothing(stage: &Stage) {
+fn a_skipped_run_prints_nothing(stage: &Stage) {
     let _holder = stage.hold("x");
     let ran = stage.run(&[
         "run",
@@ -63,7 +63,7 @@ fn a_wait_ends_when_the_holder_does(stage: &Stage) {
     assert_eq!(waiter.end().code, 0);
 }
 
-fn a_free_lock_is_had_without_waiting(stage: &Stage) {
+fn a_free_lock_is_acquired_without_waiting(stage: &Stage) {
     let ran = stage.run(&["run", "--wait", "0", "x", "--", "echo", "mine"]);
     assert_eq!((ran.code, &*ran.out), (0, "mine\n"));
 }

@@ -8,17 +8,17 @@ const PROCESSES: usize = 20;
 const TURNS: usize = 20;
 
 on_every_store! {
-    twenty_processes_lose_no_count,
+    twenty_processes_with_a_lock_lose_no_count,
 }
 
-fn twenty_processes_lose_no_count(stage: &Stage) {
+fn twenty_processes_with_a_lock_lose_no_count(stage: &Stage) {
     let lock = format!("{} run count --", env!("CARGO_BIN_EXE_distlock"));
     assert_eq!(count(stage, &lock, TURNS), PROCESSES * TURNS);
 }
 
 /// The control run: without it, the test above would show nothing.
 #[test]
-fn without_a_lock_they_lose_some() {
+fn processes_without_a_lock_lose_counts() {
     let counted = count(&Stage::sqlite(), "", TURNS / 4);
     assert!(counted < PROCESSES * TURNS / 4, "{counted}");
 }

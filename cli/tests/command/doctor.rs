@@ -4,10 +4,10 @@ use crate::stage::{Stage, distlock, object, ran, wait_until};
 use crate::support::rights;
 
 on_every_store! {
-    a_doctor_looks_at_the_store,
+    a_doctor_checks_the_store,
 }
 
-fn a_doctor_looks_at_the_store(stage: &Stage) {
+fn a_doctor_checks_the_store(stage: &Stage) {
     let ran = stage.run(&["doctor", "--json", "--probe"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     for line in ran.out.lines() {
@@ -36,7 +36,7 @@ fn a_doctor_looks_at_the_store(stage: &Stage) {
 }
 
 #[test]
-fn a_doctor_says_what_is_wrong_with_a_server() {
+fn a_doctor_reports_the_problems_of_a_server() {
     let stage = Stage::redis();
     let server = stage.server();
     let found = |what: &str| {
@@ -68,7 +68,7 @@ fn a_doctor_says_what_is_wrong_with_a_server() {
 }
 
 #[test]
-fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
+fn a_doctor_warns_if_the_user_lacks_permissions() {
     let stage = Stage::redis();
     let mut words = vec![
         "ACL",
@@ -123,7 +123,7 @@ fn a_doctor_of_a_user_with_few_rights_warns_instead_of_failing() {
 
 /// A file has no server that could run, nor has an address that makes no sense.
 #[test]
-fn a_doctor_says_what_fits_the_store() {
+fn a_doctor_reports_only_checks_of_its_store() {
     for (url, code, advice) in [
         ("sqlite:/proc/self/no/locks.db", 69, "write"),
         ("redis://127.0.0.1:1/", 69, "server"),
@@ -141,7 +141,7 @@ fn a_doctor_says_what_fits_the_store() {
 }
 
 #[test]
-fn a_doctor_who_cannot_get_in_says_so() {
+fn a_doctor_reports_a_failed_connection() {
     let ran = ran(distlock(&[
         "doctor",
         "--json",

@@ -32,7 +32,7 @@ fn runs_of_one_user_exclude_each_other() {
 
 /// A shell may have the variable set and a cron job not: two files would be two locks.
 #[test]
-fn where_a_shell_keeps_its_state_makes_no_difference() {
+fn the_state_directory_of_a_shell_makes_no_difference() {
     let stage = Stage::sqlite();
     let us = env!("CARGO_BIN_EXE_distlock");
     let elsewhere = stage.file("elsewhere");
@@ -43,7 +43,7 @@ fn where_a_shell_keeps_its_state_makes_no_difference() {
 }
 
 #[test]
-fn a_user_without_home_has_the_one_on_the_list_of_users() {
+fn a_user_without_home_variable_has_the_one_of_the_passwd_file() {
     let stage = Stage::sqlite();
     let users = stage.file("passwd");
     let us = format!("root:x:0:0:root:{}:/bin/sh\n", stage.file("home"));
@@ -63,7 +63,7 @@ fn a_user_without_home_has_the_one_on_the_list_of_users() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_69_with_the_way_out() {
+fn an_unwritable_directory_exits_with_69_and_a_remedy() {
     let mut command = distlock(&["run", "x", "--", "echo", "never"]);
     // Not even root can write there.
     command
@@ -77,7 +77,7 @@ fn a_folder_that_cannot_be_written_is_69_with_the_way_out() {
 
 /// `sudo -E`: a file that root creates in a user's home would keep the user from having one of their own.
 #[test]
-fn another_users_home_is_69_and_stays_as_it_is() {
+fn the_home_of_another_user_exits_with_69_and_is_unchanged() {
     let stage = Stage::sqlite();
     let home = stage.file("home");
     std::fs::create_dir(&home).expect("there is room");
@@ -111,7 +111,7 @@ fn another_users_home_is_69_and_stays_as_it_is() {
 }
 
 #[test]
-fn another_users_file_is_69_with_the_way_out() {
+fn the_file_of_another_user_exits_with_69_and_a_remedy() {
     let stage = Stage::sqlite();
     assert_eq!(stage.run(&["run", "x", "--", "true"]).code, 0);
     let ran = if nix::unistd::geteuid().is_root() {
@@ -216,7 +216,7 @@ impl Drop for StrayUser {
 }
 
 #[test]
-fn the_next_waiter_need_not_wait_for_a_dead_holders_lease() {
+fn the_next_waiter_does_not_wait_for_the_lease_of_a_crashed_holder() {
     let stage = Stage::sqlite();
     let mut took: Vec<Duration> = Vec::new();
     // A waiter that is not notified polls every two seconds, every time, and the lease is thirty; a busy machine is slow now and then.
@@ -238,7 +238,7 @@ fn the_next_waiter_need_not_wait_for_a_dead_holders_lease() {
 }
 
 #[test]
-fn what_a_command_works_on_stays_locked_though_we_are_killed() {
+fn the_lock_of_a_running_command_stays_held_after_distlock_is_killed() {
     let stage = Stage::sqlite();
     // The pid is that of a program in the background of the command.
     let script = "sh -c 'echo $$; exec sleep 1000' & wait";
@@ -266,7 +266,7 @@ fn what_a_command_works_on_stays_locked_though_we_are_killed() {
 }
 
 #[test]
-fn a_release_that_fails_says_what_becomes_of_the_lock() {
+fn a_failed_release_reports_when_the_lock_becomes_free() {
     let stage = Stage::sqlite();
     for (options, says) in [
         (
@@ -298,7 +298,7 @@ fn a_release_that_fails_says_what_becomes_of_the_lock() {
 }
 
 #[test]
-fn a_command_under_a_fixed_lease_dies_with_us() {
+fn a_command_under_a_fixed_lease_ends_with_distlock() {
     let stage = Stage::sqlite();
     let words = [
         "run",
@@ -319,7 +319,7 @@ fn a_command_under_a_fixed_lease_dies_with_us() {
 }
 
 #[test]
-fn a_list_is_not_put_out_by_a_long_name() {
+fn a_long_name_does_not_break_a_list() {
     let stage = Stage::sqlite();
     let long = "x".repeat(65_000);
     let taken = stage.run(&["acquire", "--lease", "1m", &long]);

@@ -8,7 +8,7 @@ use crate::stage::{distlock, object, ran};
 use crate::support::RedisServer;
 
 #[test]
-fn a_command_trusts_whom_it_is_told_to_trust_and_nobody_else() {
+fn a_command_trusts_only_the_configured_authorities() {
     let folder = tempfile::tempdir().expect("there is room");
     let authority = Authority::new("the authority");
     let ca = folder.path().join("ca.pem");

@@ -9,17 +9,17 @@ use crate::stage::{Stage, distlock, is_alive, pid_of, ran};
 const US: &str = env!("CARGO_BIN_EXE_distlock");
 
 on_every_store! {
-    the_commands_own_code_is_passed_on,
-    a_command_ended_by_a_signal_is_told_as_shells_do,
-    a_command_that_is_not_there_is_127,
-    a_command_that_cannot_be_executed_is_126,
-    what_cannot_be_run_gives_the_terminal_no_orders,
-    the_lock_is_free_after_each_of_them,
-    what_a_command_leaves_in_the_background_is_its_own_affair,
-    too_few_open_files_are_a_message_and_no_panic,
+    the_exit_code_of_the_command_is_passed_on,
+    a_command_ended_by_a_signal_exits_with_the_code_of_shells,
+    a_missing_command_exits_with_127,
+    a_command_that_cannot_be_executed_exits_with_126,
+    control_characters_in_a_missing_command_are_escaped,
+    the_lock_is_free_after_each_exit,
+    background_processes_of_a_command_are_left_running,
+    too_few_open_files_are_reported_without_a_panic,
 }
 
-fn the_commands_own_code_is_passed_on(stage: &Stage) {
+fn the_exit_code_of_the_command_is_passed_on(stage: &Stage) {
     for code in [0, 1, 3, 64, 75, 127, 255] {
         let exit = format!("exit {code}");
         let ran = stage.run(&["run", "x", "--", "sh", "-c", &exit]);
@@ -27,7 +27,7 @@ fn the_commands_own_code_is_passed_on(stage: &Stage) {
     }
 }
 
-fn a_command_ended_by_a_signal_is_told_as_shells_do(stage: &Stage) {
+fn a_command_ended_by_a_signal_exits_with_the_code_of_shells(stage: &Stage) {
     for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139)] {
         let suicide = format!("kill -{signal} $$");
         assert_eq!(
@@ -37,7 +37,7 @@ fn a_command_ended_by_a_signal_is_told_as_shells_do(stage: &Stage) {
     }
 }
 
-fn a_command_that_is_not_there_is_127(stage: &Stage) {
+fn a_missing_command_exits_with_127(stage: &Stage) {
     for command in ["no-such-command-anywhere", "/no/such/file", ""] {
         let ran = stage.run(&["run", "x", "--", command]);
         assert_eq!(ran.code, 127, "{ran:?}");
@@ -46,7 +46,7 @@ fn a_command_that_is_not_there_is_127(stage: &Stage) {
     }
 }
 
-fn a_command_that_cannot_be_executed_is_126(stage: &Stage) {
+fn a_command_that_cannot_be_executed_exits_with_126(stage: &Stage) {
     let file = stage.file("plain");
     std::fs::write(&file, "#!/bin/sh\n").expect("the folder is ours");
     let plain = std::fs::Permissions::from_mode(0o644);
@@ -59,7 +59,7 @@ fn a_command_that_cannot_be_executed_is_126(stage: &Stage) {
     }
 }
 
-fn what_cannot_be_run_gives_the_terminal_no_orders(stage: &Stage) {
+fn control_characters_in_a_missing_command_are_escaped(stage: &Stage) {
     let file = stage.file("a\u{1b}[2J\u{202e}b");
     std::fs::write(&file, "").expect("the folder is ours");
     for (command, code) in [("no\u{1b}[2J\u{202e}such", 127), (&*file, 126)] {
@@ -78,7 +78,7 @@ fn is_harmless(text: &str) -> bool {
 }
 
 #[test]
-fn what_makes_no_sense_gives_the_terminal_no_orders() {
+fn control_characters_in_invalid_arguments_are_escaped() {
     let odd = "\u{1b}[2J\u{202e}";
     let file = format!("sqlite:/proc/self/{odd}/x");
     for words in [
@@ -96,7 +96,7 @@ fn what_makes_no_sense_gives_the_terminal_no_orders() {
     }
 }
 
-fn the_lock_is_free_after_each_of_them(stage: &Stage) {
+fn the_lock_is_free_after_each_exit(stage: &Stage) {
     for command in [
         &["true"][..],
         &["false"],
@@ -108,7 +108,7 @@ fn the_lock_is_free_after_each_of_them(stage: &Stage) {
     }
 }
 
-fn what_a_command_leaves_in_the_background_is_its_own_affair(stage: &Stage) {
+fn background_processes_of_a_command_are_left_running(stage: &Stage) {
     let mut run = stage.start(&["run", "x", "--", "sh", "-c", "sleep 1000 & echo $!; exit 4"]);
     let left = run.line();
     assert_eq!(run.end().code, 4);
@@ -116,7 +116,7 @@ fn what_a_command_leaves_in_the_background_is_its_own_affair(stage: &Stage) {
     kill(pid_of(&left), Signal::SIGKILL).expect("it is there");
 }
 
-fn too_few_open_files_are_a_message_and_no_panic(stage: &Stage) {
+fn too_few_open_files_are_reported_without_a_panic(stage: &Stage) {
     for limit in 6..=14 {
         let script = format!("ulimit -n {limit}; exec {US} run --wait 1m x -- true");
         let ran = ran(stage.shell(&script));
@@ -132,7 +132,7 @@ fn too_few_open_files_are_a_message_and_no_panic(stage: &Stage) {
 }
 
 #[test]
-fn a_store_that_cannot_be_reached_is_69() {
+fn an_unreachable_store_exits_with_69() {
     let nobody = "redis://127.0.0.1:1/";
     for words in [
         &["run", "--url", nobody, "x", "--", "true"][..],

@@ -6,7 +6,7 @@ use crate::stage::{Stage, distlock, object, ran};
 const LONG: &str = "50m";
 
 #[test]
-fn a_lock_that_too_few_replicas_have_does_not_count() {
+fn a_grant_acknowledged_by_too_few_replicas_does_not_count() {
     let stage = Stage::redis();
     let alone = || {
         let alone = stage.run(&["run", "--acks", "1", "x", "--", "true"]);
@@ -26,7 +26,7 @@ fn a_lock_that_too_few_replicas_have_does_not_count() {
 }
 
 #[test]
-fn a_server_that_is_young_grants_nothing_new_to_those_who_say_so() {
+fn a_restarted_server_grants_nothing_during_the_failover_delay() {
     let stage = Stage::redis();
     let mut words = vec!["run", "--failover-delay", LONG, "--wait", "0"];
     words.extend(["x", "--", "true"]);
@@ -63,7 +63,7 @@ fn no_lease_is_longer_than_the_delay() {
 }
 
 #[test]
-fn a_file_has_neither() {
+fn a_file_supports_neither_delay_nor_acks() {
     let stage = Stage::sqlite();
     for (option, value) in [("--acks", "1"), ("--failover-delay", LONG)] {
         let refused = stage.run(&["run", option, value, "x", "--", "true"]);

@@ -3,18 +3,18 @@
 use crate::stage::{Stage, object, ran};
 
 on_every_store! {
-    commands_after_each_other_get_greater_and_greater_tokens,
-    a_fenced_lock_and_a_plain_one_keep_each_other_out,
+    consecutive_commands_get_increasing_tokens,
+    a_fenced_lock_and_a_plain_one_exclude_each_other,
     a_fenced_lock_and_a_simple_one_cannot_share_a_name,
     a_lock_of_another_kind_has_no_token,
-    a_run_of_another_lock_inside_does_not_have_the_outer_token,
-    a_run_inside_another_has_the_token_of_its_hold,
+    a_nested_run_of_another_lock_does_not_have_the_outer_token,
+    a_nested_run_has_the_token_of_its_hold,
     a_fenced_run_inside_a_hold_without_a_token_is_refused,
-    a_token_that_outlives_its_hold_is_worth_nothing,
+    the_token_of_an_ended_hold_is_ignored,
     the_kind_and_the_token_are_shown,
-    what_is_acquired_has_a_token_and_is_given_back_by_its_owner,
-    what_is_taken_away_ends_the_command_and_the_next_token_is_greater,
-    a_watch_tells_what_happens,
+    an_acquired_lock_has_a_token_and_is_released_by_its_owner,
+    a_force_release_ends_the_command_and_the_next_token_is_greater,
+    a_watch_prints_events,
 }
 
 const US: &str = env!("CARGO_BIN_EXE_distlock");
@@ -23,7 +23,7 @@ const TOKEN: &str = "echo ${DISTLOCK_TOKEN-none}";
 /// The microseconds of 2025: no token is less.
 const LEAST: u64 = 1_735_689_600_000_000;
 
-fn commands_after_each_other_get_greater_and_greater_tokens(stage: &Stage) {
+fn consecutive_commands_get_increasing_tokens(stage: &Stage) {
     let mut last = LEAST;
     for _ in 0..3 {
         let ran = stage.run(&["run", "--fenced", "x", "--", "sh", "-c", TOKEN]);
@@ -42,7 +42,7 @@ fn commands_after_each_other_get_greater_and_greater_tokens(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-fn a_fenced_lock_and_a_plain_one_keep_each_other_out(stage: &Stage) {
+fn a_fenced_lock_and_a_plain_one_exclude_each_other(stage: &Stage) {
     for (held, wanted) in [(&["--fenced"][..], &[][..]), (&[], &["--fenced"])] {
         let holder = stage.hold_with(&[held, &["x"]].concat());
         let busy = stage.run(&[&["run"], wanted, &["--wait", "0", "x", "--", "true"]].concat());
@@ -75,7 +75,7 @@ fn a_lock_of_another_kind_has_no_token(stage: &Stage) {
     }
 }
 
-fn a_run_of_another_lock_inside_does_not_have_the_outer_token(stage: &Stage) {
+fn a_nested_run_of_another_lock_does_not_have_the_outer_token(stage: &Stage) {
     for (kind, has_own) in [("", false), ("--simple", false), ("--fenced", true)] {
         let script = format!("{TOKEN}; exec {US} run {kind} inner -- sh -c '{TOKEN}'");
         let ran = stage.run(&["run", "--fenced", "outer", "--", "sh", "-c", &script]);
@@ -89,7 +89,7 @@ fn a_run_of_another_lock_inside_does_not_have_the_outer_token(stage: &Stage) {
     }
 }
 
-fn a_run_inside_another_has_the_token_of_its_hold(stage: &Stage) {
+fn a_nested_run_has_the_token_of_its_hold(stage: &Stage) {
     // An inner run of any kind, and one inside another lock, finds the hold.
     for inside in [
         "run --fenced --wait 0 x -- ",
@@ -115,7 +115,7 @@ fn a_fenced_run_inside_a_hold_without_a_token_is_refused(stage: &Stage) {
     }
 }
 
-fn a_token_that_outlives_its_hold_is_worth_nothing(stage: &Stage) {
+fn the_token_of_an_ended_hold_is_ignored(stage: &Stage) {
     let script = format!("{TOKEN}; echo \"$DISTLOCK_HELD\"");
     let before = stage.run(&["run", "--fenced", "x", "--", "sh", "-c", &script]);
     let [old, held] = lines(&before.out);
@@ -163,7 +163,7 @@ fn the_kind_and_the_token_are_shown(stage: &Stage) {
     assert!(!stage.run(&["show", "b"]).out.contains("token"));
 }
 
-fn what_is_acquired_has_a_token_and_is_given_back_by_its_owner(stage: &Stage) {
+fn an_acquired_lock_has_a_token_and_is_released_by_its_owner(stage: &Stage) {
     let acquire = ["acquire", "--fenced", "--lease", "10m", "deploy"];
     let taken = stage.run(&acquire);
     assert_eq!((taken.code, &*taken.err), (0, ""));
@@ -189,7 +189,7 @@ fn what_is_acquired_has_a_token_and_is_given_back_by_its_owner(stage: &Stage) {
     assert_eq!(plain.out.lines().count(), 1, "{plain:?}");
 }
 
-fn what_is_taken_away_ends_the_command_and_the_next_token_is_greater(stage: &Stage) {
+fn a_force_release_ends_the_command_and_the_next_token_is_greater(stage: &Stage) {
     let words = ["run", "--fenced", "--lease", "5s", "x", "--", "sh", "-c"];
     let mut holder = stage.start(&[&words[..], &[HOLD]].concat());
     let lost = number(&holder.line());
@@ -201,7 +201,7 @@ fn what_is_taken_away_ends_the_command_and_the_next_token_is_greater(stage: &Sta
     assert!(number(&next.out) > lost, "{next:?}");
 }
 
-fn a_watch_tells_what_happens(stage: &Stage) {
+fn a_watch_prints_events(stage: &Stage) {
     let _held = stage.hold_with(&["--fenced", "old"]);
     let mut watch = stage.start(&["watch", "--json"]);
     let mut next = || {

@@ -6,11 +6,11 @@ use crate::stage::{Stage, is_alive, wait_until};
 
 on_store! {
     redis:
-    the_command_dies_with_us,
+    the_command_ends_when_distlock_is_killed,
     the_next_waiter_gets_the_lock,
 }
 
-fn the_command_dies_with_us(stage: &Stage) {
+fn the_command_ends_when_distlock_is_killed(stage: &Stage) {
     let script = "trap '' TERM HUP; echo $$; while :; do sleep 0.01; done";
     let mut run = stage.start(&["run", "x", "--", "sh", "-c", script]);
     let command = run.line();

@@ -5,21 +5,21 @@ use serde_json::Value;
 use crate::stage::{Stage, object, wait_until};
 
 on_every_store! {
-    commands_run_in_the_order_in_which_they_came,
-    a_fair_lock_and_a_plain_one_keep_each_other_out,
-    those_who_wait_in_line_are_shown,
-    who_waits_is_not_sent_away_by_a_release,
-    readers_run_together_and_keep_writers_out,
+    commands_run_in_arrival_order,
+    a_fair_lock_and_a_plain_one_exclude_each_other,
+    queued_waiters_are_shown,
+    a_release_removes_no_waiter,
+    readers_run_together_and_exclude_writers,
     a_writer_runs_alone,
-    a_reader_inside_a_writer_runs_under_its_hold,
-    a_writer_inside_a_reader_is_refused,
+    a_reader_nested_in_a_writer_runs_under_its_hold,
+    a_writer_nested_in_a_reader_is_rejected,
     every_reader_is_shown,
-    one_kind_at_a_time,
+    a_run_accepts_one_kind_only,
 }
 
 const US: &str = env!("CARGO_BIN_EXE_distlock");
 
-fn commands_run_in_the_order_in_which_they_came(stage: &Stage) {
+fn commands_run_in_arrival_order(stage: &Stage) {
     let holder = stage.hold_with(&["--fair", "x"]);
     let mut waiting = Vec::new();
     for number in 0..4 {
@@ -35,7 +35,7 @@ fn commands_run_in_the_order_in_which_they_came(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-fn a_fair_lock_and_a_plain_one_keep_each_other_out(stage: &Stage) {
+fn a_fair_lock_and_a_plain_one_exclude_each_other(stage: &Stage) {
     for (held, wanted) in [(&["--fair"][..], &[][..]), (&[], &["--fair"])] {
         let _holder = stage.hold_with(&[held, &["x"]].concat());
         let busy = stage.run(&[&["run"], wanted, &["--wait", "0", "x", "--", "true"]].concat());
@@ -43,7 +43,7 @@ fn a_fair_lock_and_a_plain_one_keep_each_other_out(stage: &Stage) {
     }
 }
 
-fn those_who_wait_in_line_are_shown(stage: &Stage) {
+fn queued_waiters_are_shown(stage: &Stage) {
     let _holder = stage.hold_with(&["--fair", "x"]);
     let _waiter = stage.start(&["run", "--fair", "x", "--", "true"]);
     wait_for_waiters(stage, 1);
@@ -57,7 +57,7 @@ fn those_who_wait_in_line_are_shown(stage: &Stage) {
 }
 
 /// A waiter holds nothing that could be released, and its id is shown by `show`.
-fn who_waits_is_not_sent_away_by_a_release(stage: &Stage) {
+fn a_release_removes_no_waiter(stage: &Stage) {
     for (holds, waits) in [("--fair", "--fair"), ("--read", "--write")] {
         let holder = stage.hold_with(&[holds, "x"]);
         let waiter = stage.start(&["run", waits, "x", "--", "true"]);
@@ -73,7 +73,7 @@ fn who_waits_is_not_sent_away_by_a_release(stage: &Stage) {
     }
 }
 
-fn readers_run_together_and_keep_writers_out(stage: &Stage) {
+fn readers_run_together_and_exclude_writers(stage: &Stage) {
     let one = stage.hold_with(&["--read", "x"]);
     let other = stage.hold_with(&["--read", "x"]);
     let busy = ["run", "--write", "--wait", "0", "x", "--", "true"];
@@ -100,13 +100,13 @@ fn a_writer_runs_alone(stage: &Stage) {
     }
 }
 
-fn a_reader_inside_a_writer_runs_under_its_hold(stage: &Stage) {
+fn a_reader_nested_in_a_writer_runs_under_its_hold(stage: &Stage) {
     let script = format!("exec {US} run --read x -- echo inside");
     let ran = stage.run(&["run", "--write", "x", "--", "sh", "-c", &script]);
     assert_eq!((ran.code, &*ran.out), (0, "inside\n"), "{ran:?}");
 }
 
-fn a_writer_inside_a_reader_is_refused(stage: &Stage) {
+fn a_writer_nested_in_a_reader_is_rejected(stage: &Stage) {
     for kind in ["--write", ""] {
         let script = format!("exec {US} run {kind} x -- echo inside");
         let ran = stage.run(&["run", "--read", "x", "--", "sh", "-c", &script]);
@@ -144,7 +144,7 @@ fn every_reader_is_shown(stage: &Stage) {
     assert_eq!(shown.out.matches("lease  ").count(), 2, "{shown:?}");
 }
 
-fn one_kind_at_a_time(stage: &Stage) {
+fn a_run_accepts_one_kind_only(stage: &Stage) {
     for kinds in [["--read", "--write"], ["--fair", "--fenced"]] {
         let ran = stage.run(&[&["run"][..], &kinds, &["x", "--", "true"]].concat());
         assert_eq!((ran.code, &*ran.out), (64, ""), "{ran:?}");

@@ -3,14 +3,14 @@
 use crate::stage::Stage;
 
 on_every_store! {
-    who_waits_goes_on_when_the_last_has_finished,
+    waiters_continue_when_the_last_command_has_finished,
     a_latch_is_set_once,
-    a_latch_that_nobody_has_set_is_open,
-    a_wait_that_is_over_is_75,
-    one_that_nobody_counts_down_any_more_is_seen_and_taken_away,
+    an_unset_latch_is_open,
+    a_timed_out_wait_exits_with_75,
+    an_abandoned_latch_is_shown_and_deleted,
 }
 
-fn who_waits_goes_on_when_the_last_has_finished(stage: &Stage) {
+fn waiters_continue_when_the_last_command_has_finished(stage: &Stage) {
     let set = stage.run(&["latch", "set", "built", "2"]);
     assert_eq!((set.code, &*set.out, &*set.err), (0, "", ""));
     let mut waiting = stage.start(&["latch", "wait", "built"]);
@@ -45,7 +45,7 @@ fn a_latch_is_set_once(stage: &Stage) {
     assert_eq!(stage.run(&["latch", "set", "other", "0"]).code, 64);
 }
 
-fn a_latch_that_nobody_has_set_is_open(stage: &Stage) {
+fn an_unset_latch_is_open(stage: &Stage) {
     assert_eq!(stage.run(&["latch", "wait", "built"]).code, 0);
     assert_eq!(
         stage.run(&["latch", "wait", "--wait", "0", "built"]).code,
@@ -55,7 +55,7 @@ fn a_latch_that_nobody_has_set_is_open(stage: &Stage) {
     assert_eq!((down.code, &*down.out), (0, "0\n"));
 }
 
-fn a_wait_that_is_over_is_75(stage: &Stage) {
+fn a_timed_out_wait_exits_with_75(stage: &Stage) {
     assert_eq!(stage.run(&["latch", "set", "built", "2"]).code, 0);
     let over = stage.run(&["latch", "wait", "--wait", "0", "built"]);
     assert_eq!(
@@ -72,7 +72,7 @@ fn a_wait_that_is_over_is_75(stage: &Stage) {
     assert_eq!(stage.run(&silent).code, 64);
 }
 
-fn one_that_nobody_counts_down_any_more_is_seen_and_taken_away(stage: &Stage) {
+fn an_abandoned_latch_is_shown_and_deleted(stage: &Stage) {
     assert_eq!(stage.run(&["latch", "set", "built", "2"]).code, 0);
     assert_eq!(stage.run(&["latch", "show", "built"]).out, "2\n");
     let waiting = stage.start(&["latch", "wait", "built"]);
@@ -99,7 +99,7 @@ fn one_that_nobody_counts_down_any_more_is_seen_and_taken_away(stage: &Stage) {
 const NO_LATCH: &str = "distlock: `built` is not a latch (a number of 0 or less); it was left as it is; choose another name\n";
 
 #[test]
-fn a_number_that_is_not_above_zero_is_neither_called_a_latch_nor_missing() {
+fn a_number_not_above_zero_is_reported_neither_as_latch_nor_as_missing() {
     let stage = Stage::redis();
     for number in ["0", "-3"] {
         stage.server().cmd(&["SET", "built", number]);

@@ -11,10 +11,10 @@ const US: &str = env!("CARGO_BIN_EXE_distlock");
 on_every_store! {
     a_quick_command_keeps_its_lock_for_at_least_that_long,
     a_slow_command_is_not_made_slower,
-    who_keeps_a_lock_after_its_command_can_be_ended,
-    a_lock_that_has_gone_is_not_kept,
-    a_lock_that_went_while_the_command_ran_is_76_though_it_was_to_be_kept,
-    several_locks_one_of_which_went_while_the_command_ran_are_76_though_they_were_to_be_kept,
+    a_run_that_keeps_its_lock_after_the_command_can_be_terminated,
+    a_lost_lock_is_not_kept,
+    a_lock_lost_during_the_command_exits_with_76_though_it_was_to_be_kept,
+    one_of_several_locks_lost_during_the_command_exits_with_76_though_all_were_to_be_kept,
     a_lease_is_renewed_while_the_command_runs,
 }
 
@@ -55,7 +55,7 @@ fn a_slow_command_is_not_made_slower(stage: &Stage) {
     );
 }
 
-fn who_keeps_a_lock_after_its_command_can_be_ended(stage: &Stage) {
+fn a_run_that_keeps_its_lock_after_the_command_can_be_terminated(stage: &Stage) {
     let run = lingering(stage, "30s");
     run.signal(Signal::SIGTERM);
     assert_eq!(run.end().code, 6);
@@ -76,7 +76,7 @@ fn lingering(stage: &Stage, lease: &str) -> Running {
     run
 }
 
-fn a_lock_that_has_gone_is_not_kept(stage: &Stage) {
+fn a_lost_lock_is_not_kept(stage: &Stage) {
     // A run that sends its request only after the release, on a busy machine, cannot know that it was later.
     let again = (1..TRIES).map(|_| loses_what_it_keeps(stage));
     let in_time = again.into_iter().find(|ended| ended.code != 76);
@@ -90,7 +90,7 @@ fn loses_what_it_keeps(stage: &Stage) -> Ran {
     run.end()
 }
 
-fn a_lock_that_went_while_the_command_ran_is_76_though_it_was_to_be_kept(stage: &Stage) {
+fn a_lock_lost_during_the_command_exits_with_76_though_it_was_to_be_kept(stage: &Stage) {
     for kind in [
         "--wait=1m",
         "--fair",
@@ -104,7 +104,7 @@ fn a_lock_that_went_while_the_command_ran_is_76_though_it_was_to_be_kept(stage: 
     }
 }
 
-fn several_locks_one_of_which_went_while_the_command_ran_are_76_though_they_were_to_be_kept(
+fn one_of_several_locks_lost_during_the_command_exits_with_76_though_all_were_to_be_kept(
     stage: &Stage,
 ) {
     loses_while_the_command_runs(stage, &["a", "b", "c"], "b");
@@ -123,7 +123,7 @@ fn loses_while_the_command_runs(stage: &Stage, words: &[&str], lost: &str) {
 }
 
 #[test]
-fn a_lock_that_may_have_gone_while_the_command_ran_is_76_if_it_turns_out_to_be_lost() {
+fn a_lock_at_risk_during_the_command_exits_with_76_if_it_was_lost() {
     let stage = Stage::redis();
     let run = ends_while_the_server_stands_still(&stage);
     stage.server().continue_process();
@@ -134,7 +134,7 @@ fn a_lock_that_may_have_gone_while_the_command_ran_is_76_if_it_turns_out_to_be_l
 }
 
 #[test]
-fn a_lock_that_turns_out_to_be_held_has_been_held_while_the_command_ran() {
+fn a_lock_at_risk_during_the_command_that_is_still_held_was_held_throughout() {
     let stage = Stage::redis();
     let run = ends_while_the_server_stands_still(&stage);
     stage.server().continue_process();

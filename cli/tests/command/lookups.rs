@@ -5,31 +5,31 @@ use serde_json::Value;
 use crate::stage::{Running, Stage, object, wait_until};
 
 on_every_store! {
-    nothing_is_listed_where_nothing_is_held,
-    a_list_shows_who_holds_what,
-    a_pattern_chooses,
+    a_store_without_holds_has_an_empty_list,
+    a_list_shows_the_holder_of_each_lock,
+    a_pattern_filters_the_list,
     one_lock_is_shown_in_detail,
-    a_lease_that_nobody_renews_is_shown_as_such,
+    a_lease_without_renewal_is_shown_as_such,
     json_is_one_object_per_line,
-    names_and_labels_give_the_terminal_no_orders,
+    control_characters_in_names_and_labels_are_escaped,
     no_lookup_shows_a_password,
-    what_is_acquired_stays_until_its_owner_gives_it_back,
-    what_is_acquired_ends_with_its_lease,
-    nobody_else_gives_it_back,
-    a_lock_is_not_taken_from_its_holder_unasked,
-    a_watch_tells_what_happens,
+    an_acquired_lock_stays_held_until_its_owner_releases_it,
+    an_acquired_lock_ends_with_its_lease,
+    another_owner_cannot_release_an_acquired_lock,
+    a_lock_is_not_force_released_without_confirmation,
+    a_watch_prints_events,
     a_watch_sees_each_grant_and_its_release,
-    a_watch_knows_each_kind,
+    a_watch_reports_each_kind,
 }
 
-fn nothing_is_listed_where_nothing_is_held(stage: &Stage) {
+fn a_store_without_holds_has_an_empty_list(stage: &Stage) {
     for words in [&["ls"][..], &["ls", "--json"], &["ls", "x*"]] {
         let ran = stage.run(words);
         assert_eq!((ran.code, &*ran.out, &*ran.err), (0, "", ""));
     }
 }
 
-fn a_list_shows_who_holds_what(stage: &Stage) {
+fn a_list_shows_the_holder_of_each_lock(stage: &Stage) {
     let holder = stage.hold("nightly");
     let _other = stage.hold("a much longer name");
     let ran = stage.run(&["ls"]);
@@ -55,7 +55,7 @@ fn a_list_shows_who_holds_what(stage: &Stage) {
     }
 }
 
-fn a_pattern_chooses(stage: &Stage) {
+fn a_pattern_filters_the_list(stage: &Stage) {
     let _held = (
         stage.hold("order:1"),
         stage.hold("order:22"),
@@ -91,7 +91,7 @@ fn one_lock_is_shown_in_detail(stage: &Stage) {
     assert_eq!(free.err, "distlock: `y` is not held\n");
 }
 
-fn a_lease_that_nobody_renews_is_shown_as_such(stage: &Stage) {
+fn a_lease_without_renewal_is_shown_as_such(stage: &Stage) {
     assert_eq!(stage.run(&["acquire", "left", "--lease", "1h"]).code, 0);
     let _held = stage.hold_with(&["--lease", "1h", "--fixed", "fixed"]);
     for name in ["left", "fixed"] {
@@ -139,7 +139,7 @@ fn json_is_one_object_per_line(stage: &Stage) {
     );
 }
 
-fn names_and_labels_give_the_terminal_no_orders(stage: &Stage) {
+fn control_characters_in_names_and_labels_are_escaped(stage: &Stage) {
     let _held = stage.hold("a\u{1b}[2Jb");
     // The label is one that another client may have written.
     stage.set_label("c\u{1b}[2Jd@web1 pid 4242 since 2026-11-16T02:00:00Z: e\u{1b}[2Jf\r\u{9b}2J");
@@ -158,7 +158,7 @@ fn names_and_labels_give_the_terminal_no_orders(stage: &Stage) {
     is_harmless(&busy.err);
 }
 
-fn what_is_acquired_stays_until_its_owner_gives_it_back(stage: &Stage) {
+fn an_acquired_lock_stays_held_until_its_owner_releases_it(stage: &Stage) {
     let ran = stage.run(&["acquire", "deploy", "--lease", "10m"]);
     assert_eq!((ran.code, &*ran.err), (0, ""));
     let owner = ran.out.trim();
@@ -181,13 +181,13 @@ fn what_is_acquired_stays_until_its_owner_gives_it_back(stage: &Stage) {
     assert!(!stage.is_held("deploy"));
 }
 
-fn what_is_acquired_ends_with_its_lease(stage: &Stage) {
+fn an_acquired_lock_ends_with_its_lease(stage: &Stage) {
     assert_eq!(stage.run(&["acquire", "x", "--lease", "3s"]).code, 0);
     let waited = stage.run(&["acquire", "x", "--lease", "3s", "--wait", "20s"]);
     assert_eq!(waited.code, 0, "{waited:?}");
 }
 
-fn nobody_else_gives_it_back(stage: &Stage) {
+fn another_owner_cannot_release_an_acquired_lock(stage: &Stage) {
     let one = stage.run(&["acquire", "one", "--lease", "10m"]);
     let ran = stage.run(&["acquire", "two", "--lease", "10m"]);
     assert_eq!((one.code, ran.code), (0, 0));
@@ -197,7 +197,7 @@ fn nobody_else_gives_it_back(stage: &Stage) {
     assert!(stage.is_held("one") && stage.is_held("two"));
 }
 
-fn a_lock_is_not_taken_from_its_holder_unasked(stage: &Stage) {
+fn a_lock_is_not_force_released_without_confirmation(stage: &Stage) {
     let _holder = stage.hold("x");
     let unasked = stage.run(&["release", "x"]);
     assert_eq!(unasked.code, 64);
@@ -217,7 +217,7 @@ fn a_lock_is_not_taken_from_its_holder_unasked(stage: &Stage) {
     }
 }
 
-fn a_watch_tells_what_happens(stage: &Stage) {
+fn a_watch_prints_events(stage: &Stage) {
     let _held = stage.hold("old");
     let mut watch = stage.start(&["watch", "--json"]);
     let mut next = || {
@@ -246,7 +246,7 @@ fn a_watch_tells_what_happens(stage: &Stage) {
     );
 }
 
-fn a_watch_knows_each_kind(stage: &Stage) {
+fn a_watch_reports_each_kind(stage: &Stage) {
     let _held = stage.hold("old");
     let mut watch = stage.start(&["watch", "--json"]);
     assert_eq!(object(&watch.line())["kind"], "plain");
@@ -336,7 +336,7 @@ fn no_lookup_shows_a_password(stage: &Stage) {
 }
 
 #[test]
-fn what_is_no_lock_is_refused_in_words_that_fit_the_command() {
+fn data_that_is_no_lock_is_rejected_in_the_words_of_the_command() {
     let stage = Stage::redis();
     stage.server().cmd(&["RPUSH", "jobs", "one"]);
     stage.server().cmd(&["SET", "{side}:timeout", "x"]);
@@ -376,7 +376,7 @@ fn what_is_no_lock_is_refused_in_words_that_fit_the_command() {
 }
 
 #[test]
-fn a_list_never_asks_for_all_keys_at_once() {
+fn a_list_never_requests_all_keys_at_once() {
     let stage = Stage::redis();
     let _held = stage.hold("x");
     let before = (
@@ -393,7 +393,7 @@ fn a_list_never_asks_for_all_keys_at_once() {
 }
 
 #[test]
-fn a_label_is_not_in_the_lock_itself() {
+fn a_label_is_stored_outside_the_lock_key() {
     let stage = Stage::redis();
     let _held = stage.hold("x");
     let lock = stage.server().hgetall("x");

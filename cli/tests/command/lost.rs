@@ -12,7 +12,7 @@ const US: &str = env!("CARGO_BIN_EXE_distlock");
 const GRACE: Duration = Duration::from_secs(4);
 
 #[test]
-fn a_command_whose_lock_was_replaced_by_other_data_is_76() {
+fn a_command_whose_lock_was_replaced_by_other_data_exits_with_76() {
     let stage = Stage::redis();
     for kind in [
         "--wait=1m",
@@ -48,7 +48,7 @@ fn a_command_whose_lock_was_replaced_by_other_data_is_76() {
 
 /// Each release is refused with an error of its own.
 #[test]
-fn a_command_both_of_whose_locks_were_replaced_by_other_data_is_76() {
+fn a_command_with_both_locks_replaced_by_other_data_exits_with_76() {
     let stage = Stage::redis();
     let words = ["run", "a", "b", "--", "sh", "-c", "echo held; read line"];
     let mut command = stage.command(&words);
@@ -70,28 +70,28 @@ fn a_command_both_of_whose_locks_were_replaced_by_other_data_is_76() {
 }
 
 on_every_store! {
-    a_lock_taken_by_force_ends_the_command_with_76,
+    a_force_released_lock_ends_the_command_with_76,
     a_command_that_ignores_term_is_killed_after_the_grace,
-    what_ran_away_from_its_group_is_ended_too,
-    orphans_of_processes_that_the_shell_had_before_are_left_alone,
-    a_hold_that_lasted_too_long_ends_the_command,
-    a_hold_of_several_that_lasted_too_long_names_them_all,
-    a_fixed_lease_that_runs_out_ends_the_command,
-    what_a_term_trap_starts_runs_undisturbed_after_max_hold,
-    what_a_term_trap_starts_runs_undisturbed_after_a_loss,
-    what_a_trap_of_a_passed_on_term_starts_runs_undisturbed_after_a_loss,
-    a_command_that_goes_on_after_a_passed_on_term_receives_it_again_after_a_loss,
+    processes_that_left_the_process_group_are_ended_too,
+    orphans_of_earlier_processes_of_the_shell_are_left_running,
+    max_hold_ends_the_command,
+    max_hold_of_several_locks_names_all_of_them,
+    an_expired_fixed_lease_ends_the_command,
+    processes_of_a_term_trap_run_undisturbed_after_max_hold,
+    processes_of_a_term_trap_run_undisturbed_after_a_loss,
+    processes_of_a_trap_of_a_forwarded_term_run_undisturbed_after_a_loss,
+    a_command_that_continues_after_a_forwarded_term_receives_it_again_after_a_loss,
     a_loss_is_reported_before_the_grace_ends,
-    a_quick_command_whose_lock_went_first_is_76_too,
+    a_quick_command_whose_lock_was_lost_first_exits_with_76_too,
     a_stopped_command_is_ended_too,
-    a_run_that_was_stopped_until_its_lock_had_gone_wakes_its_command_only_to_end_it,
+    a_run_stopped_until_its_lease_expired_wakes_its_command_only_to_end_it,
 }
 
 /// A script of three generations, each of which prints its pid, the last in a session of its own.
 const TREE: &str = "echo $$; sh -c 'echo $$; sleep 1000 & echo $!; wait' & \
                     setsid sh -c 'echo $$; exec sleep 1000' & wait";
 
-fn a_lock_taken_by_force_ends_the_command_with_76(stage: &Stage) {
+fn a_force_released_lock_ends_the_command_with_76(stage: &Stage) {
     let (run, tree) = tree(stage, &["--lease", "5s", "x"], TREE);
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
     ends_with_76(run, &tree, "`x` was lost");
@@ -115,7 +115,7 @@ fn a_command_that_ignores_term_is_killed_after_the_grace(stage: &Stage) {
     assert!(took > GRACE / 2, "it was given no time: {took:?}");
 }
 
-fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
+fn processes_that_left_the_process_group_are_ended_too(stage: &Stage) {
     // A daemon: its parents have ended.
     let daemon = "echo $$; (setsid sh -c '(sh -c \"echo \\$\\$; exec sleep 1000\" &)' &); \
                   sleep 1000 & echo $!; sleep 1000 & echo $!; wait";
@@ -124,7 +124,7 @@ fn what_ran_away_from_its_group_is_ended_too(stage: &Stage) {
     ends_with_76(run, &tree, "`x` was lost");
 }
 
-fn orphans_of_processes_that_the_shell_had_before_are_left_alone(stage: &Stage) {
+fn orphans_of_earlier_processes_of_the_shell_are_left_running(stage: &Stage) {
     let (go, orphan) = (stage.file("go"), stage.file("orphan"));
     // The first child of the shell outlives it as a child of distlock, and then leaves an orphan behind; the command leaves two, one of
     // them from a session of its own.
@@ -150,13 +150,13 @@ fn orphans_of_processes_that_the_shell_had_before_are_left_alone(stage: &Stage) 
     kill(pid_of(&pid), Signal::SIGKILL).expect("it is alive");
 }
 
-fn a_hold_that_lasted_too_long_ends_the_command(stage: &Stage) {
+fn max_hold_ends_the_command(stage: &Stage) {
     let (run, tree) = tree(stage, &["--max-hold", "6s", "x"], TREE);
     ends_with_76(run, &tree, "`x`: --max-hold 6s reached");
     assert!(!stage.is_held("x"));
 }
 
-fn a_hold_of_several_that_lasted_too_long_names_them_all(stage: &Stage) {
+fn max_hold_of_several_locks_names_all_of_them(stage: &Stage) {
     let ran = stage.run(&["run", "--max-hold", "1s", "a", "b", "--", "sleep", "1000"]);
     assert_eq!(ran.code, 76, "{ran:?}");
     assert!(
@@ -165,7 +165,7 @@ fn a_hold_of_several_that_lasted_too_long_names_them_all(stage: &Stage) {
     );
 }
 
-fn a_fixed_lease_that_runs_out_ends_the_command(stage: &Stage) {
+fn an_expired_fixed_lease_ends_the_command(stage: &Stage) {
     let (run, tree) = tree(stage, &["--lease", "6s", "--fixed", "x"], TREE);
     ends_with_76(run, &tree, "lease expired, and --fixed");
 }
@@ -174,7 +174,7 @@ fn a_fixed_lease_that_runs_out_ends_the_command(stage: &Stage) {
 const CLEANUP: &str = "cleanup() { for i in 1 2 3; do sleep 0.1; echo step $i: rc=$?; done; exit 9; }; \
                        trap cleanup TERM; sleep 1000 & echo ready; wait";
 
-fn what_a_term_trap_starts_runs_undisturbed_after_max_hold(stage: &Stage) {
+fn processes_of_a_term_trap_run_undisturbed_after_max_hold(stage: &Stage) {
     let words = ["--max-hold", "4s", "--grace", "60s", "x"];
     let run = run_cleanup(stage, &words, |_| ());
     let message = "distlock: `x`: --max-hold 4s reached (raise it if the command needs longer); sending TERM to the \
@@ -182,7 +182,7 @@ fn what_a_term_trap_starts_runs_undisturbed_after_max_hold(stage: &Stage) {
     assert_eq!(run.err, message);
 }
 
-fn what_a_term_trap_starts_runs_undisturbed_after_a_loss(stage: &Stage) {
+fn processes_of_a_term_trap_run_undisturbed_after_a_loss(stage: &Stage) {
     let words = ["--lease", "5s", "--grace", "60s", "x"];
     let run = run_cleanup(stage, &words, |stage| {
         assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
@@ -195,7 +195,7 @@ fn what_a_term_trap_starts_runs_undisturbed_after_a_loss(stage: &Stage) {
 }
 
 /// `systemctl stop`, and the lock is lost while the command cleans up.
-fn what_a_trap_of_a_passed_on_term_starts_runs_undisturbed_after_a_loss(stage: &Stage) {
+fn processes_of_a_trap_of_a_forwarded_term_run_undisturbed_after_a_loss(stage: &Stage) {
     let go = stage.file("go");
     let script = format!(
         "cleanup() {{ echo begins; until [ -e {go} ]; do sleep 0.1; done; for i in 1 2 3; do sleep 0.1; \
@@ -218,7 +218,7 @@ fn what_a_trap_of_a_passed_on_term_starts_runs_undisturbed_after_a_loss(stage: &
 }
 
 /// A TERM that a command takes for a request to reload is no request to end, once the grace is over.
-fn a_command_that_goes_on_after_a_passed_on_term_receives_it_again_after_a_loss(stage: &Stage) {
+fn a_command_that_continues_after_a_forwarded_term_receives_it_again_after_a_loss(stage: &Stage) {
     let script = "trap 'n=${n}1; echo TERM $n; [ \"$n\" = 1 ] || exit' TERM; echo ready; while :; do sleep 0.1; done";
     let words = [
         "run", "--lease", "5s", "--grace", "4s", "x", "--", "sh", "-c", script,
@@ -270,7 +270,7 @@ fn a_loss_is_reported_before_the_grace_ends(stage: &Stage) {
     assert_eq!(run.end().code, 76);
 }
 
-fn a_quick_command_whose_lock_went_first_is_76_too(stage: &Stage) {
+fn a_quick_command_whose_lock_was_lost_first_exits_with_76_too(stage: &Stage) {
     let mut command = stage.command(&["run", "x", "--", "sh", "-c", "echo held; read line"]);
     let (input, end) = std::io::pipe().expect("pipes can be made");
     command.stdin(input);
@@ -297,7 +297,7 @@ fn a_stopped_command_is_ended_too(stage: &Stage) {
     ends_with_76(run, &tree, "`x` was lost");
 }
 
-fn a_run_that_was_stopped_until_its_lock_had_gone_wakes_its_command_only_to_end_it(stage: &Stage) {
+fn a_run_stopped_until_its_lease_expired_wakes_its_command_only_to_end_it(stage: &Stage) {
     // A process that is continued before it receives TERM has the time to say so.
     let script = "trap 'echo woken' CONT; echo $$; while :; do :; done";
     let words = [
@@ -337,7 +337,7 @@ fn a_deleted_key_ends_the_command() {
 }
 
 #[test]
-fn a_server_that_is_gone_ends_the_command_when_its_lease_does() {
+fn a_crashed_server_ends_the_command_when_the_lease_expires() {
     let stage = Stage::redis();
     let (run, tree) = tree(&stage, &["--lease", "5s", "x"], TREE);
     stage.server().kill();
@@ -349,7 +349,7 @@ fn a_server_that_is_gone_ends_the_command_when_its_lease_does() {
 }
 
 #[test]
-fn a_server_that_stands_still_ends_the_command_when_its_lease_does() {
+fn a_stalled_server_ends_the_command_when_the_lease_expires() {
     let stage = Stage::redis();
     let (run, tree) = tree(&stage, &["--lease", "5s", "x"], TREE);
     stage.server().stop_process();

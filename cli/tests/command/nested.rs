@@ -5,18 +5,18 @@ use nix::sys::signal::Signal;
 use crate::stage::{Ran, Stage, ran};
 
 on_every_store! {
-    a_run_of_the_same_name_inside_runs_under_the_outer_hold,
-    it_does_so_through_other_locks_and_many_levels,
-    the_innermost_code_comes_out,
-    a_hold_that_has_ended_is_no_hold,
+    a_nested_run_of_the_same_name_runs_under_the_outer_hold,
+    a_nested_run_finds_the_outer_hold_through_other_locks_and_many_levels,
+    the_innermost_exit_code_is_passed_on,
+    an_ended_hold_is_not_inherited,
     a_lost_outer_hold_ends_the_inner_command,
-    nonsense_in_the_environment_is_no_hold,
+    an_invalid_environment_variable_is_no_hold,
     a_signal_reaches_the_innermost_command_once,
 }
 
 const US: &str = env!("CARGO_BIN_EXE_distlock");
 
-fn a_run_of_the_same_name_inside_runs_under_the_outer_hold(stage: &Stage) {
+fn a_nested_run_of_the_same_name_runs_under_the_outer_hold(stage: &Stage) {
     let owner = "echo $DISTLOCK_NAME $DISTLOCK_OWNER";
     let script = format!("{owner}; exec {US} run --wait 0 x -- sh -c '{owner}'");
     let ran = stage.run(&["run", "x", "--", "sh", "-c", &script]);
@@ -27,7 +27,7 @@ fn a_run_of_the_same_name_inside_runs_under_the_outer_hold(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-fn it_does_so_through_other_locks_and_many_levels(stage: &Stage) {
+fn a_nested_run_finds_the_outer_hold_through_other_locks_and_many_levels(stage: &Stage) {
     let ran = stage.run(&[
         "run",
         "a",
@@ -62,14 +62,14 @@ fn it_does_so_through_other_locks_and_many_levels(stage: &Stage) {
     }
 }
 
-fn the_innermost_code_comes_out(stage: &Stage) {
+fn the_innermost_exit_code_is_passed_on(stage: &Stage) {
     let ran = stage.run(&["run", "x", "--", US, "run", "x", "--", "sh", "-c", "exit 9"]);
     assert_eq!(ran.code, 9);
     let ran = stage.run(&["run", "x", "--", US, "run", "x", "--", "no-such-command"]);
     assert_eq!(ran.code, 127);
 }
 
-fn a_hold_that_has_ended_is_no_hold(stage: &Stage) {
+fn an_ended_hold_is_not_inherited(stage: &Stage) {
     let ran = stage.run(&["run", "x", "--", "sh", "-c", "echo \"$DISTLOCK_HELD\""]);
     let left_over = ran.out.trim();
     assert!(left_over.contains("\"x\""), "{left_over}");
@@ -109,7 +109,7 @@ fn a_signal_reaches_the_innermost_command_once(stage: &Stage) {
     }
 }
 
-fn nonsense_in_the_environment_is_no_hold(stage: &Stage) {
+fn an_invalid_environment_variable_is_no_hold(stage: &Stage) {
     for nonsense in ["", "x", "[{}]", "[{\"name\":\"x\",\"owner\":\"me\"}]"] {
         let ran = run_inside(stage, nonsense, "echo mine");
         assert_eq!((ran.code, &*ran.out), (0, "mine\n"), "{nonsense}");

@@ -3,15 +3,15 @@
 use crate::stage::Stage;
 
 on_every_store! {
-    a_name_that_was_a_semaphores_is_free_again_when_its_number_is_deleted,
-    how_many_there_are_is_said_and_seen_without_taking_one,
-    permits_that_are_out_are_taken_away_by_force_only,
+    the_name_of_a_semaphore_is_free_again_when_its_number_is_deleted,
+    the_number_of_permits_is_set_and_shown_without_acquiring_one,
+    permits_in_use_are_removed_by_force_only,
     a_different_number_of_permits_is_refused,
     a_run_that_is_refused_for_one_name_creates_no_other,
     concurrent_first_runs_create_one_semaphore,
 }
 
-fn a_name_that_was_a_semaphores_is_free_again_when_its_number_is_deleted(stage: &Stage) {
+fn the_name_of_a_semaphore_is_free_again_when_its_number_is_deleted(stage: &Stage) {
     let ran = stage.run(&["run", "--permits", "3", "x", "--", "true"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let plain = ["run", "--wait", "2s", "x", "--", "true"];
@@ -27,7 +27,7 @@ fn a_name_that_was_a_semaphores_is_free_again_when_its_number_is_deleted(stage: 
     assert_eq!((again.code, &*again.err), (1, message));
 }
 
-fn how_many_there_are_is_said_and_seen_without_taking_one(stage: &Stage) {
+fn the_number_of_permits_is_set_and_shown_without_acquiring_one(stage: &Stage) {
     let none = stage.run(&["permits", "show", "x"]);
     assert_eq!(
         (none.code, &*none.err),
@@ -52,7 +52,7 @@ fn how_many_there_are_is_said_and_seen_without_taking_one(stage: &Stage) {
     assert_eq!((shown.code, &*shown.out), (0, "1 in use, 4 available\n"));
 }
 
-fn permits_that_are_out_are_taken_away_by_force_only(stage: &Stage) {
+fn permits_in_use_are_removed_by_force_only(stage: &Stage) {
     let held = stage.hold_with(&["--permits", "2", "--lease", "6s", "x"]);
     let kept = stage.run(&["permits", "delete", "x"]);
     let message = "distlock: permits of `x`: 2 in total, 1 in use; the input is not a terminal: use `--force` to delete it\n";
@@ -62,7 +62,7 @@ fn permits_that_are_out_are_taken_away_by_force_only(stage: &Stage) {
 }
 
 #[test]
-fn permits_that_are_out_are_seen_and_kept_though_somebody_has_deleted_their_number() {
+fn permits_in_use_are_shown_and_kept_after_their_number_was_deleted() {
     let stage = Stage::redis();
     let held = stage.hold_with(&["--permits", "2", "--lease", "6s", "x"]);
     stage.server().cmd(&["DEL", "x"]);
@@ -112,7 +112,7 @@ fn concurrent_first_runs_create_one_semaphore(stage: &Stage) {
 }
 
 #[test]
-fn an_applications_counter_is_left_as_it_is_without_force() {
+fn a_counter_of_an_application_is_unchanged_without_force() {
     let stage = Stage::redis();
     for number in ["7", "0", "-3"] {
         stage.server().cmd(&["SET", "counter", number]);

@@ -3,22 +3,22 @@
 use crate::stage::{Stage, object};
 
 on_every_store! {
-    so_many_run_at_once_and_no_more,
-    a_run_inside_runs_under_the_permit,
-    those_who_have_permits_are_shown,
-    a_permit_that_is_left_to_its_lease_is_given_back_by_its_owner,
-    all_names_are_taken_or_none,
+    as_many_commands_run_at_once_as_there_are_permits,
+    a_nested_run_runs_under_the_permit,
+    permit_holders_are_shown,
+    a_permit_left_to_its_lease_is_released_by_its_owner,
+    all_names_are_acquired_or_none,
     the_command_finds_a_line_for_each_name,
-    a_name_that_a_run_around_holds_is_not_waited_for,
-    one_that_is_lost_ends_the_command,
-    a_name_that_is_given_twice_is_taken_once,
-    permits_of_several_names_are_taken_together,
-    a_command_whose_locks_were_all_lost_is_76,
+    a_name_held_by_an_outer_run_is_not_waited_for,
+    the_loss_of_one_lock_ends_the_command,
+    a_name_that_is_given_twice_is_acquired_once,
+    permits_of_several_names_are_acquired_together,
+    a_command_whose_locks_were_all_lost_exits_with_76,
 }
 
 const US: &str = env!("CARGO_BIN_EXE_distlock");
 
-fn so_many_run_at_once_and_no_more(stage: &Stage) {
+fn as_many_commands_run_at_once_as_there_are_permits(stage: &Stage) {
     let one = stage.hold_with(&["--permits", "2", "x"]);
     let _other = stage.hold_with(&["--permits", "2", "x"]);
     let busy = ["run", "--permits", "2", "--wait", "0", "x", "--", "true"];
@@ -32,7 +32,7 @@ fn so_many_run_at_once_and_no_more(stage: &Stage) {
     assert_eq!(stage.run(&busy).code, 0);
 }
 
-fn a_run_inside_runs_under_the_permit(stage: &Stage) {
+fn a_nested_run_runs_under_the_permit(stage: &Stage) {
     let inside = format!("{US} run --permits 1 --wait 0 x -- echo inside");
     let ran = stage.run(&["run", "--permits", "1", "x", "--", "sh", "-c", &inside]);
     assert_eq!((ran.code, &*ran.out), (0, "inside\n"), "{ran:?}");
@@ -48,7 +48,7 @@ fn a_run_inside_runs_under_the_permit(stage: &Stage) {
     }
 }
 
-fn those_who_have_permits_are_shown(stage: &Stage) {
+fn permit_holders_are_shown(stage: &Stage) {
     let _one = stage.hold_with(&["--permits", "3", "x"]);
     let _other = stage.hold_with(&["--permits", "3", "x"]);
     let shown = stage.run(&["show", "x"]);
@@ -63,7 +63,7 @@ fn those_who_have_permits_are_shown(stage: &Stage) {
     assert_eq!(lock["holders"].as_array().map(Vec::len), Some(2), "{lock}");
 }
 
-fn a_permit_that_is_left_to_its_lease_is_given_back_by_its_owner(stage: &Stage) {
+fn a_permit_left_to_its_lease_is_released_by_its_owner(stage: &Stage) {
     let acquire = ["acquire", "--permits", "1", "--lease", "1m", "--wait", "0"];
     let words = [&acquire[..], &["x"]].concat();
     let taken = stage.run(&words);
@@ -77,7 +77,7 @@ fn a_permit_that_is_left_to_its_lease_is_given_back_by_its_owner(stage: &Stage) 
     assert_eq!(stage.run(&["release", "--force", "x"]).code, 0);
 }
 
-fn all_names_are_taken_or_none(stage: &Stage) {
+fn all_names_are_acquired_or_none(stage: &Stage) {
     let holder = stage.hold("b");
     let both = ["run", "--wait", "0", "a", "b", "--", "echo", "both"];
     let busy = stage.run(&both);
@@ -109,7 +109,7 @@ fn the_command_finds_a_line_for_each_name(stage: &Stage) {
     }
 }
 
-fn a_name_that_a_run_around_holds_is_not_waited_for(stage: &Stage) {
+fn a_name_held_by_an_outer_run_is_not_waited_for(stage: &Stage) {
     let inside = format!("{US} run --wait 0 a b -- sh -c 'echo \"$DISTLOCK_NAME\"'");
     let ran = stage.run(&["run", "a", "--", "sh", "-c", &inside]);
     assert_eq!((ran.code, &*ran.out), (0, "a\nb\n"), "{ran:?}");
@@ -118,7 +118,7 @@ fn a_name_that_a_run_around_holds_is_not_waited_for(stage: &Stage) {
     assert!(!stage.is_held("a") && !stage.is_held("b"));
 }
 
-fn one_that_is_lost_ends_the_command(stage: &Stage) {
+fn the_loss_of_one_lock_ends_the_command(stage: &Stage) {
     let mut running = stage.start(&[
         "run",
         "--lease",
@@ -138,7 +138,7 @@ fn one_that_is_lost_ends_the_command(stage: &Stage) {
     assert!(!stage.is_held("a"));
 }
 
-fn a_name_that_is_given_twice_is_taken_once(stage: &Stage) {
+fn a_name_that_is_given_twice_is_acquired_once(stage: &Stage) {
     let ran = stage.run(&["run", "--wait", "0", "x", "x", "--", "echo", "once"]);
     assert_eq!((ran.code, &*ran.out), (0, "once\n"), "{ran:?}");
     let words = [
@@ -155,7 +155,7 @@ fn a_name_that_is_given_twice_is_taken_once(stage: &Stage) {
     assert_eq!(stage.run(&words).code, 0);
 }
 
-fn permits_of_several_names_are_taken_together(stage: &Stage) {
+fn permits_of_several_names_are_acquired_together(stage: &Stage) {
     let _one = stage.hold_with(&["--permits", "2", "a", "b"]);
     let words = |names: &[&'static str]| {
         let before = ["run", "--permits", "2", "--wait", "0"];
@@ -168,7 +168,7 @@ fn permits_of_several_names_are_taken_together(stage: &Stage) {
 }
 
 /// The code is the same however many locks were lost, and though the command ended well.
-fn a_command_whose_locks_were_all_lost_is_76(stage: &Stage) {
+fn a_command_whose_locks_were_all_lost_exits_with_76(stage: &Stage) {
     let url = stage.url();
     for names in [&["a"][..], &["a", "b"], &["c", "b", "a"]] {
         let force = names

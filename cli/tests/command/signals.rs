@@ -10,19 +10,19 @@ use nix::sys::signal::{Signal, kill};
 use crate::stage::{Running, Stage, distlock, is_alive, pid_of, state, wait_until};
 
 on_every_store! {
-    what_ends_us_reaches_the_command_which_decides,
-    a_command_that_ignores_a_signal_goes_on,
+    a_terminating_signal_is_forwarded_to_the_command_which_decides,
+    a_command_that_ignores_a_signal_continues,
     the_whole_group_is_ended_not_only_the_shell,
-    a_private_word_reaches_the_command_alone,
-    a_waiter_that_is_ended_leaves_nothing_behind,
-    what_we_were_told_to_ignore_stays_ignored,
-    blocked_signals_are_heard_all_the_same,
-    a_stopped_run_goes_on_where_it_was,
-    what_was_told_to_end_tidies_up_under_the_lock,
-    what_outlives_a_command_that_was_told_to_end_is_killed,
+    user_signals_reach_only_the_command,
+    a_terminated_waiter_leaves_nothing_behind,
+    ignored_signals_stay_ignored,
+    blocked_signals_are_still_received,
+    a_stopped_run_resumes,
+    a_terminated_command_cleans_up_under_the_lock,
+    processes_that_outlive_a_terminated_command_are_killed,
 }
 
-fn what_ends_us_reaches_the_command_which_decides(stage: &Stage) {
+fn a_terminating_signal_is_forwarded_to_the_command_which_decides(stage: &Stage) {
     for (signal, name) in [
         (Signal::SIGTERM, "TERM"),
         (Signal::SIGINT, "INT"),
@@ -41,7 +41,7 @@ fn what_ends_us_reaches_the_command_which_decides(stage: &Stage) {
     }
 }
 
-fn a_command_that_ignores_a_signal_goes_on(stage: &Stage) {
+fn a_command_that_ignores_a_signal_continues(stage: &Stage) {
     let script = "trap '' TERM; echo ready; read line; echo $line; exit 3";
     let mut command = stage.command(&["run", "x", "--", "sh", "-c", script]);
     let (input, mut end) = std::io::pipe().expect("pipes can be made");
@@ -65,7 +65,7 @@ fn the_whole_group_is_ended_not_only_the_shell(stage: &Stage) {
     wait_until("the sleeper is gone", || !is_alive(&sleeper));
 }
 
-fn a_private_word_reaches_the_command_alone(stage: &Stage) {
+fn user_signals_reach_only_the_command(stage: &Stage) {
     let script = "trap 'echo one' USR1; trap 'echo two; exit 5' USR2; sleep 1000 & echo $!; \
                   while :; do wait; done";
     let mut run = stage.start(&["run", "x", "--", "sh", "-c", script]);
@@ -79,7 +79,7 @@ fn a_private_word_reaches_the_command_alone(stage: &Stage) {
     assert_eq!(run.end().code, 5);
 }
 
-fn a_waiter_that_is_ended_leaves_nothing_behind(stage: &Stage) {
+fn a_terminated_waiter_leaves_nothing_behind(stage: &Stage) {
     let holder = stage.hold("x");
     for (signal, code) in [
         (Signal::SIGTERM, 143),
@@ -97,7 +97,7 @@ fn a_waiter_that_is_ended_leaves_nothing_behind(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-fn what_we_were_told_to_ignore_stays_ignored(stage: &Stage) {
+fn ignored_signals_stay_ignored(stage: &Stage) {
     let script =
         "trap 'echo got HUP' HUP; grep SigIgn /proc/self/status; echo ready; sleep 0.3; exit 4";
     let mut command = Command::new("setsid");
@@ -116,7 +116,7 @@ fn what_we_were_told_to_ignore_stays_ignored(stage: &Stage) {
     assert_eq!(run.end().code, 4);
 }
 
-fn blocked_signals_are_heard_all_the_same(stage: &Stage) {
+fn blocked_signals_are_still_received(stage: &Stage) {
     let run = Running::start(blocked(stage, &["run", "x", "--", "sh", "-c", "exit 3"]));
     let ended = run.end();
     assert_eq!((ended.code, &*ended.err), (3, ""), "{ended:?}");
@@ -147,7 +147,7 @@ fn blocked(stage: &Stage, words: &[&str]) -> Command {
     command
 }
 
-fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
+fn a_stopped_run_resumes(stage: &Stage) {
     // The command is one process: a shell that waits for a stopped child to become its command is not stopped itself.
     let script = "echo $$; exec sleep 1000";
     let mut run = stage.start(&["run", "x", "--", "sh", "-c", script]);
@@ -165,7 +165,7 @@ fn a_stopped_run_goes_on_where_it_was(stage: &Stage) {
     assert_eq!(run.end().code, 143);
 }
 
-fn what_was_told_to_end_tidies_up_under_the_lock(stage: &Stage) {
+fn a_terminated_command_cleans_up_under_the_lock(stage: &Stage) {
     // The shell dies at once; its child uses the whole grace.
     let file = stage.file("enough");
     let child = format!(
@@ -193,7 +193,7 @@ fn command_of(run: &Running) -> String {
     list.trim().to_owned()
 }
 
-fn what_outlives_a_command_that_was_told_to_end_is_killed(stage: &Stage) {
+fn processes_that_outlive_a_terminated_command_are_killed(stage: &Stage) {
     // The shell dies at once, and is reaped; the rest of its group ignores TERM.
     let stubborn = "trap \"\" TERM; echo $$; while :; do sleep 0.05; done";
     let script = format!("sh -c '{stubborn}' & wait");
@@ -207,7 +207,7 @@ fn what_outlives_a_command_that_was_told_to_end_is_killed(stage: &Stage) {
 }
 
 #[test]
-fn a_server_that_does_not_answer_keeps_nobody_who_is_to_end() {
+fn an_unresponsive_server_does_not_delay_termination() {
     for words in [
         &["run", "x", "--", "echo", "never"][..],
         &["acquire", "x", "--lease", "1m"],

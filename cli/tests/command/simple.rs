@@ -6,11 +6,11 @@ on_every_store! {
     commands_run_one_at_a_time,
     a_name_is_of_one_kind_at_a_time,
     the_kind_is_shown,
-    what_is_acquired_stays_until_its_owner_gives_it_back,
-    what_is_acquired_ends_with_its_lease,
-    what_is_taken_away_ends_the_command,
-    a_watch_tells_what_happens,
-    a_run_inside_another_runs_under_its_hold,
+    an_acquired_lock_stays_held_until_its_owner_releases_it,
+    an_acquired_lock_ends_with_its_lease,
+    a_force_release_ends_the_command,
+    a_watch_prints_events,
+    a_nested_run_runs_under_the_outer_hold,
 }
 
 const US: &str = env!("CARGO_BIN_EXE_distlock");
@@ -80,7 +80,7 @@ fn the_kind_is_shown(stage: &Stage) {
     assert_eq!(acquire(&["--simple", "d"]), "simple");
 }
 
-fn what_is_acquired_stays_until_its_owner_gives_it_back(stage: &Stage) {
+fn an_acquired_lock_stays_held_until_its_owner_releases_it(stage: &Stage) {
     let acquire = ["acquire", "--simple", "--lease", "10m", "deploy"];
     let taken = stage.run(&acquire);
     assert_eq!((taken.code, &*taken.err), (0, ""));
@@ -98,14 +98,14 @@ fn what_is_acquired_stays_until_its_owner_gives_it_back(stage: &Stage) {
     assert_eq!(stage.run(&["release", "deploy", "--owner", owner]).code, 1);
 }
 
-fn what_is_acquired_ends_with_its_lease(stage: &Stage) {
+fn an_acquired_lock_ends_with_its_lease(stage: &Stage) {
     let acquire = ["acquire", "--simple", "--lease", "3s", "x"];
     assert_eq!(stage.run(&acquire).code, 0);
     let waited = stage.run(&[&acquire[..], &["--wait", "20s"]].concat());
     assert_eq!(waited.code, 0, "{waited:?}");
 }
 
-fn what_is_taken_away_ends_the_command(stage: &Stage) {
+fn a_force_release_ends_the_command(stage: &Stage) {
     let holder = stage.hold_with(&["--simple", "--lease", "5s", "x"]);
     let forced = stage.run(&["release", "--force", "x"]);
     assert_eq!((forced.code, &*forced.err), (0, ""));
@@ -117,7 +117,7 @@ fn what_is_taken_away_ends_the_command(stage: &Stage) {
     );
 }
 
-fn a_watch_tells_what_happens(stage: &Stage) {
+fn a_watch_prints_events(stage: &Stage) {
     let _held = stage.hold_with(&["--simple", "old"]);
     let mut watch = stage.start(&["watch", "--json"]);
     let mut next = || {
@@ -140,7 +140,7 @@ fn a_watch_tells_what_happens(stage: &Stage) {
     assert_eq!(next(), ("expired".into(), "short".into(), owner));
 }
 
-fn a_run_inside_another_runs_under_its_hold(stage: &Stage) {
+fn a_nested_run_runs_under_the_outer_hold(stage: &Stage) {
     let owner = "echo $DISTLOCK_NAME $DISTLOCK_OWNER";
     // An inner run of either kind finds the hold.
     for inner in ["--simple --wait 0", "--wait 0"] {
@@ -168,7 +168,7 @@ fn the_key_is_what_other_libraries_look_for() {
 }
 
 #[test]
-fn another_librarys_lock_is_waited_for_and_left_alone() {
+fn a_lock_of_another_library_is_waited_for_and_unchanged() {
     let stage = Stage::redis();
     let theirs = ["SET", "x", "their-secret", "NX", "PX", "600000"];
     stage.server().cmd(&theirs);
@@ -202,7 +202,7 @@ fn another_librarys_lock_is_waited_for_and_left_alone() {
 }
 
 #[test]
-fn a_hold_that_another_library_has_taken_is_no_hold() {
+fn a_hold_replaced_by_another_library_is_not_inherited() {
     let stage = Stage::redis();
     let ran_before = stage.run(&[
         "run",
@@ -222,7 +222,7 @@ fn a_hold_that_another_library_has_taken_is_no_hold() {
 }
 
 #[test]
-fn a_server_that_runs_no_scripts_will_do() {
+fn a_server_without_scripts_is_sufficient() {
     let stage = Stage::redis();
     let server = stage.server();
     let rights = ["~*", "&*", "+@all", "-@scripting"];

@@ -6,16 +6,16 @@ use std::process::Stdio;
 use crate::stage::{Running, Stage, distlock, ran, wait_until};
 
 on_every_store! {
-    the_command_has_our_input_output_and_errors,
-    the_command_finds_the_locks_name_and_owner,
-    arguments_reach_the_command_as_they_are,
-    nothing_of_ours_is_on_the_output,
-    who_does_not_read_our_messages_holds_nobody_up,
-    an_owner_for_a_closed_output_is_74_and_nothing_is_taken,
-    an_owner_may_be_thrown_away,
+    the_command_inherits_stdin_stdout_and_stderr,
+    the_command_gets_the_name_and_owner_of_the_lock,
+    arguments_reach_the_command_unchanged,
+    distlock_run_writes_nothing_to_stdout,
+    an_unread_stderr_delays_no_run,
+    acquire_with_a_closed_output_exits_with_74_and_takes_no_lock,
+    the_printed_owner_may_be_discarded,
 }
 
-fn the_command_has_our_input_output_and_errors(stage: &Stage) {
+fn the_command_inherits_stdin_stdout_and_stderr(stage: &Stage) {
     let mut command = stage.command(&["run", "x", "--", "sh", "-c", "tr a-z A-Z; echo oops >&2"]);
     command
         .stdin(Stdio::piped())
@@ -30,7 +30,7 @@ fn the_command_has_our_input_output_and_errors(stage: &Stage) {
     assert_eq!(output.stderr, b"oops\n");
 }
 
-fn the_command_finds_the_locks_name_and_owner(stage: &Stage) {
+fn the_command_gets_the_name_and_owner_of_the_lock(stage: &Stage) {
     let show = "printf '%s\\n' \"$DISTLOCK_NAME\" \"$DISTLOCK_OWNER\"";
     let name = "a name: with = and 'quotes'";
     let ran = stage.run(&["run", name, "--", "sh", "-c", show]);
@@ -41,7 +41,7 @@ fn the_command_finds_the_locks_name_and_owner(stage: &Stage) {
     number.parse::<i64>().expect("a number");
 }
 
-fn arguments_reach_the_command_as_they_are(stage: &Stage) {
+fn arguments_reach_the_command_unchanged(stage: &Stage) {
     let words = ["--wait", "", "a b", "-x", "--", "*", "$HOME", "ü"];
     let command = ["run", "x", "--", "printf", "[%s]"];
     let ran = stage.run(&[&command[..], &words].concat());
@@ -49,14 +49,14 @@ fn arguments_reach_the_command_as_they_are(stage: &Stage) {
     assert_eq!(ran.out, expected);
 }
 
-fn nothing_of_ours_is_on_the_output(stage: &Stage) {
+fn distlock_run_writes_nothing_to_stdout(stage: &Stage) {
     let holder = stage.hold_with(&["--max-hold", "4s", "--grace", "0", "x"]);
     let waiter = stage.run(&["run", "x", "--", "echo", "mine"]);
     assert_eq!((waiter.code, &*waiter.out, &*waiter.err), (0, "mine\n", ""));
     assert_eq!(holder.end().out, "");
 }
 
-fn who_does_not_read_our_messages_holds_nobody_up(stage: &Stage) {
+fn an_unread_stderr_delays_no_run(stage: &Stage) {
     // The cases are a busy and a lost lock; output of the command itself is not distlock's.
     let _holder = stage.hold("busy");
     for (words, code) in [
@@ -86,7 +86,7 @@ fn who_does_not_read_our_messages_holds_nobody_up(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-fn an_owner_for_a_closed_output_is_74_and_nothing_is_taken(stage: &Stage) {
+fn acquire_with_a_closed_output_exits_with_74_and_takes_no_lock(stage: &Stage) {
     let us = env!("CARGO_BIN_EXE_distlock");
     let script = format!("exec {us} \"$@\" >&-");
     for words in [
@@ -105,7 +105,7 @@ fn an_owner_for_a_closed_output_is_74_and_nothing_is_taken(stage: &Stage) {
     }
 }
 
-fn an_owner_may_be_thrown_away(stage: &Stage) {
+fn the_printed_owner_may_be_discarded(stage: &Stage) {
     let mut command = stage.command(&["acquire", "x", "--lease", "1h"]);
     let ran = ran_into(command.stdout(Stdio::null()));
     assert_eq!(ran, (0, String::new()));
@@ -125,7 +125,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
 }
 
 #[test]
-fn whoever_stops_reading_ends_us_quietly() {
+fn a_closed_output_ends_distlock_quietly() {
     let stage = Stage::redis();
     let _holder = stage.hold("x");
     for words in [
@@ -144,7 +144,7 @@ fn whoever_stops_reading_ends_us_quietly() {
 }
 
 #[test]
-fn an_owner_that_nobody_reads_is_74_and_holds_nothing() {
+fn an_owner_that_cannot_be_printed_exits_with_74_and_leaves_no_hold() {
     let stage = Stage::redis();
     for words in [
         &["acquire", "x", "--lease", "1h"][..],
@@ -161,7 +161,7 @@ fn an_owner_that_nobody_reads_is_74_and_holds_nothing() {
 }
 
 #[test]
-fn a_watch_ends_when_nobody_reads_it_though_nothing_happens() {
+fn an_idle_watch_ends_when_its_output_is_closed() {
     let stage = Stage::redis();
     let _holder = stage.hold("x");
     let mut watch = Running::start(stage.command(&["watch"]));
@@ -171,7 +171,7 @@ fn a_watch_ends_when_nobody_reads_it_though_nothing_happens() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_74() {
+fn an_unwritable_output_exits_with_74() {
     let stage = Stage::redis();
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full");
     let mut help = distlock(&["--help"]);
@@ -186,7 +186,7 @@ fn an_output_that_cannot_be_written_is_74() {
 }
 
 #[test]
-fn messages_to_nobody_do_no_harm() {
+fn a_closed_stderr_is_harmless() {
     let (reader, writer) = std::io::pipe().expect("pipes can be made");
     drop(reader);
     let mut command = distlock(&["walk"]);

@@ -14,25 +14,25 @@ use crate::stage::{PATIENCE, Stage, wait_until};
 use crate::support::{ChaosProxy, Fault, Match};
 
 on_every_store! {
-    a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long,
-    a_terminal_that_stands_still_keeps_no_waiter_from_its_lock,
-    a_list_has_colours_unless_nobody_wants_them,
+    a_waiting_terminal_shows_the_holder_and_the_times,
+    a_stalled_terminal_delays_no_waiter,
+    a_list_has_colours_unless_disabled,
     ctrl_c_reaches_the_command_once,
     a_terminal_can_be_read_from,
     a_terminal_can_be_read_from_though_the_input_is_a_pipe,
     ctrl_c_reaches_the_command_once_though_the_input_is_a_pipe,
-    what_ctrl_c_has_reached_is_not_asked_again,
-    ctrl_c_stops_a_script_around_us,
-    ctrl_c_stops_a_script_around_us_while_we_wait,
-    a_command_in_the_background_that_wants_the_terminal_is_told_of,
-    ctrl_z_stops_us_and_the_command,
-    taking_a_lock_away_is_asked_about,
-    replacing_or_deleting_a_number_is_asked_about,
+    processes_reached_by_ctrl_c_are_not_signalled_again,
+    ctrl_c_stops_a_surrounding_script,
+    ctrl_c_stops_a_surrounding_script_during_a_wait,
+    a_background_command_that_reads_the_terminal_is_reported,
+    ctrl_z_stops_distlock_and_the_command,
+    a_force_release_asks_for_confirmation,
+    replacing_or_deleting_a_number_asks_for_confirmation,
     a_signal_from_elsewhere_still_reaches_the_command,
-    a_lost_lock_ends_the_command_and_nothing_beside_it,
+    a_lost_lock_ends_the_command_and_no_other_process,
 }
 
-fn a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long(stage: &Stage) {
+fn a_waiting_terminal_shows_the_holder_and_the_times(stage: &Stage) {
     let holder = stage.hold("x");
     let mut waiter = Terminal::start(stage, &["run", "x", "--", "echo", "mine"], &[]);
     let pid = format!("pid {}", holder.pid());
@@ -48,7 +48,7 @@ fn a_waiter_is_shown_who_holds_the_lock_since_when_and_how_long(stage: &Stage) {
     assert!(taken_away < seen.rfind("mine").expect("it ran"), "{seen:?}");
 }
 
-fn a_terminal_that_stands_still_keeps_no_waiter_from_its_lock(stage: &Stage) {
+fn a_stalled_terminal_delays_no_waiter(stage: &Stage) {
     let holder = stage.hold("x");
     let file = stage.file("mine");
     let mut waiter = Terminal::start(stage, &["run", "x", "--", "touch", &file], &[]);
@@ -61,7 +61,7 @@ fn a_terminal_that_stands_still_keeps_no_waiter_from_its_lock(stage: &Stage) {
     assert_eq!(waiter.end(), 0);
 }
 
-fn a_list_has_colours_unless_nobody_wants_them(stage: &Stage) {
+fn a_list_has_colours_unless_disabled(stage: &Stage) {
     let _holder = stage.hold("x");
     let mut plain = Terminal::start(stage, &["ls"], &[("NO_COLOR", "1")]);
     assert_eq!(plain.end(), 0);
@@ -73,7 +73,7 @@ fn a_list_has_colours_unless_nobody_wants_them(stage: &Stage) {
 }
 
 #[test]
-fn a_list_that_takes_long_shows_how_far_it_is() {
+fn a_slow_list_shows_its_progress() {
     let stage = Stage::redis();
     let many = "for i = 1, 4000 do redis.call('SET', 'page:' .. i, 'text') end";
     stage.server().cmd(&["EVAL", many, "0"]);
@@ -119,12 +119,12 @@ fn ctrl_c_reaches_the_command_once(stage: &Stage) {
 }
 
 /// A shell goes on with its script unless the program it has started was ended by that signal, too.
-fn ctrl_c_stops_a_script_around_us(stage: &Stage) {
+fn ctrl_c_stops_a_surrounding_script(stage: &Stage) {
     ctrl_c_stops(stage, "sh -c 'echo ready; exec sleep 60'", "ready");
     assert!(!stage.is_held("x"));
 }
 
-fn ctrl_c_stops_a_script_around_us_while_we_wait(stage: &Stage) {
+fn ctrl_c_stops_a_surrounding_script_during_a_wait(stage: &Stage) {
     let _holder = stage.hold("x");
     ctrl_c_stops(stage, "true", "waiting for `x`");
 }
@@ -173,7 +173,7 @@ fn ctrl_c_reaches_the_command_once_though_the_input_is_a_pipe(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-fn what_ctrl_c_has_reached_is_not_asked_again(stage: &Stage) {
+fn processes_reached_by_ctrl_c_are_not_signalled_again(stage: &Stage) {
     // The command dies at once, and leaves a process behind that takes its time.
     let tidies = "trap \"sleep 0.5; echo tidied; exit\" INT; trap \"echo asked again\" TERM; \
                   echo ready; while :; do sleep 0.05; done";
@@ -188,7 +188,7 @@ fn what_ctrl_c_has_reached_is_not_asked_again(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-fn a_command_in_the_background_that_wants_the_terminal_is_told_of(stage: &Stage) {
+fn a_background_command_that_reads_the_terminal_is_reported(stage: &Stage) {
     let us = env!("CARGO_BIN_EXE_distlock");
     let asks = format!("{us} run x -- sh -c 'read line < /dev/tty' < /dev/null");
     let script = format!("set -m; {asks} & read line; kill $!; wait $!; echo ended with $?");
@@ -203,7 +203,7 @@ fn a_command_in_the_background_that_wants_the_terminal_is_told_of(stage: &Stage)
 }
 
 /// The shell has job control: without one the system does not stop us.
-fn ctrl_z_stops_us_and_the_command(stage: &Stage) {
+fn ctrl_z_stops_distlock_and_the_command(stage: &Stage) {
     let us = env!("CARGO_BIN_EXE_distlock");
     let asks = "echo pids $PPID $$ .; read line < /dev/tty; echo got $line";
     let script = format!("set -m; {us} run x -- sh -c '{asks}' < /dev/null; echo stopped; fg");
@@ -217,7 +217,7 @@ fn ctrl_z_stops_us_and_the_command(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-fn taking_a_lock_away_is_asked_about(stage: &Stage) {
+fn a_force_release_asks_for_confirmation(stage: &Stage) {
     let _holder = stage.hold("x");
     for (answer, code) in [("n\n", 1), ("\n", 1), ("y\n", 0)] {
         assert!(stage.is_held("x"));
@@ -230,7 +230,7 @@ fn taking_a_lock_away_is_asked_about(stage: &Stage) {
     assert!(!stage.is_held("x"));
 }
 
-fn replacing_or_deleting_a_number_is_asked_about(stage: &Stage) {
+fn replacing_or_deleting_a_number_asks_for_confirmation(stage: &Stage) {
     let permits = ["0 in use, 2 available\n", "0 in use, 5 available\n", ""];
     for (kind, [two, five, none]) in [("permits", permits), ("latch", ["2\n", "5\n", "0\n"])] {
         assert_eq!(stage.run(&[kind, "set", kind, "2"]).code, 0);
@@ -250,7 +250,7 @@ fn replacing_or_deleting_a_number_is_asked_about(stage: &Stage) {
 }
 
 #[test]
-fn a_waiter_for_another_librarys_lock_is_shown_that_it_waits() {
+fn a_wait_for_the_lock_of_another_library_is_shown() {
     let stage = Stage::redis();
     stage
         .server()
@@ -269,7 +269,7 @@ fn a_waiter_for_another_librarys_lock_is_shown_that_it_waits() {
 }
 
 #[test]
-fn of_many_readers_none_is_chosen() {
+fn a_release_chooses_no_reader_among_several() {
     let stage = Stage::redis();
     let owner = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11";
     // A hash as Redisson's read/write lock writes it.
@@ -296,7 +296,7 @@ fn of_many_readers_none_is_chosen() {
 }
 
 #[test]
-fn a_writer_is_asked_about_as_a_plain_owner_is() {
+fn releasing_a_writer_asks_for_confirmation_like_a_plain_owner() {
     let stage = Stage::redis();
     let writer = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1:write";
     stage
@@ -324,7 +324,7 @@ fn a_signal_from_elsewhere_still_reaches_the_command(stage: &Stage) {
 }
 
 /// The command shares the group of the script around distlock; the script goes on.
-fn a_lost_lock_ends_the_command_and_nothing_beside_it(stage: &Stage) {
+fn a_lost_lock_ends_the_command_and_no_other_process(stage: &Stage) {
     let us = env!("CARGO_BIN_EXE_distlock");
     let script = format!(
         "{us} run --max-hold 500ms x -- sh -c 'sleep 1000 & sleep 1000'; echo ended with $?"

@@ -3,7 +3,7 @@
 use crate::stage::{Stage, distlock, ran};
 
 #[test]
-fn what_makes_no_sense_is_64_and_says_why_on_one_line() {
+fn invalid_usage_exits_with_64_and_a_reason_on_one_line() {
     for (line, about) in [
         ("", "subcommand"),
         ("walk", "walk"),
@@ -52,7 +52,7 @@ fn what_makes_no_sense_is_64_and_says_why_on_one_line() {
 }
 
 #[test]
-fn what_only_a_store_can_refuse_is_64_as_well() {
+fn arguments_rejected_by_the_store_exit_with_64_as_well() {
     let stage = Stage::redis();
     for (words, about) in [
         (&["run", "", "--", "true"][..], "name"),
@@ -89,7 +89,7 @@ fn what_only_a_store_can_refuse_is_64_as_well() {
 }
 
 #[test]
-fn a_name_that_is_no_text_is_refused() {
+fn a_name_that_is_not_utf8_is_rejected() {
     use std::os::unix::ffi::OsStrExt;
     let mut command = distlock(&["show"]);
     command.arg(std::ffi::OsStr::from_bytes(b"\xff"));
@@ -97,7 +97,7 @@ fn a_name_that_is_no_text_is_refused() {
 }
 
 #[test]
-fn the_step_on_the_way_to_a_command_is_not_for_people() {
+fn the_internal_subcommand_rejects_direct_calls() {
     assert_eq!(ran(distlock(&["__child"])).code, 64);
     let orphan = ran(distlock(&["__child", "1", "echo", "never"]));
     assert_eq!(

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_beside_anybody_is_found() {
+    fn a_writer_that_overlaps_another_grant_is_found() {
         for pair in [
             ["a we/write 10 30", "a java/write 20 40"],
             ["a we/write 10 30", "a java/read 20 40"],
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_and_of_different_locks_is_fine() {
+    fn sequential_grants_and_those_of_different_locks_are_valid() {
         let lines = ["a x/write 10 50", "a y/read 50 70", "b z/write 20 90"];
         assert_eq!(report(&lines), (0, 0));
     }

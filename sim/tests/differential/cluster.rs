@@ -13,7 +13,7 @@ use self::clusters::Both;
 use self::sequences::Sequence;
 
 #[tokio::test(start_paused = true)]
-async fn the_nodes_of_a_simulated_cluster_say_what_real_ones_say() {
+async fn simulated_cluster_nodes_reply_like_real_ones() {
     let number = |name| {
         let text = std::env::var(name).ok();
         text.and_then(|text| text.parse::<u64>().ok())

@@ -28,7 +28,7 @@ use crate::sequences::{Likeness, Sequence};
 use crate::servers::Real;
 
 #[tokio::test(start_paused = true)]
-async fn the_simulated_server_says_what_a_real_one_says() {
+async fn the_simulated_server_replies_like_a_real_one() {
     let number = |name| {
         std::env::var(name)
             .ok()

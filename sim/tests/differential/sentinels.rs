@@ -128,7 +128,7 @@ fn form(reply: &Reply) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_simulated_sentinel_answers_in_the_form_of_a_real_one() {
+async fn a_simulated_sentinel_replies_in_the_format_of_a_real_one() {
     let [sentinel, _other, master, _replica] = real();
     if !master.version().starts_with("7.0.") {
         return eprintln!("not compared: the simulated sentinel is that of a Redis 7.0");

@@ -48,7 +48,7 @@ async fn ask(network: &Network, cluster: &Cluster, node: usize, request: &str) -
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_master_is_replaced_by_its_replica_after_the_node_timeout() {
+async fn a_crashed_master_is_replaced_by_its_replica_after_the_node_timeout() {
     let (network, cluster) = cluster();
     let old = owner(&cluster, "a");
     let replica = cluster.replicas_of(old)[0];
@@ -87,7 +87,7 @@ async fn a_dead_master_is_replaced_by_its_replica_after_the_node_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_master_that_is_cut_off_refuses_requests_after_the_node_timeout() {
+async fn a_partitioned_master_rejects_requests_after_the_node_timeout() {
     let (network, cluster) = cluster();
     let old = owner(&cluster, "a");
     cluster.cut_off(old);
@@ -112,7 +112,7 @@ async fn a_master_that_is_cut_off_refuses_requests_after_the_node_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_without_a_replica_serves_what_is_left_unless_all_is_required() {
+async fn a_cluster_with_uncovered_slots_serves_the_rest_unless_full_coverage_is_required() {
     let network = Network::new(1);
     let cluster = Cluster::new(&network, 3, 0, 1);
     cluster.set_node_timeout(TIMEOUT);
@@ -137,7 +137,7 @@ async fn a_cluster_without_a_replica_serves_what_is_left_unless_all_is_required(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ordered_failover_loses_nothing_and_the_others_learn_of_it() {
+async fn a_manual_failover_loses_nothing_and_is_announced_to_the_other_nodes() {
     let (_network, cluster) = cluster();
     let old = owner(&cluster, "a");
     let replica = cluster.replicas_of(old)[0];

@@ -39,7 +39,7 @@ async fn a_replica_has_a_write_after_its_lag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promotion_loses_what_has_not_arrived() {
+async fn a_promotion_loses_unreplicated_writes() {
     let (master, replica) = pair();
     call(&master, "SET old 1");
     sleep(LAG).await;
@@ -57,7 +57,7 @@ async fn a_promotion_loses_what_has_not_arrived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_ends_when_the_replica_has_it() {
+async fn wait_returns_when_the_replica_has_the_write() {
     let (master, replica) = pair();
     let mut stream = connect(&master);
     assert_eq!(ask(&mut stream, "SET a 1").await, "+OK\r\n");
@@ -71,7 +71,7 @@ async fn waiting_ends_when_the_replica_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_is_cut_off_acknowledges_nothing() {
+async fn a_partitioned_replica_acknowledges_nothing() {
     let (master, replica) = pair();
     replica.cut_replication(true);
     let mut stream = connect(&master);
@@ -83,7 +83,7 @@ async fn a_replica_that_is_cut_off_acknowledges_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_say_who_they_are() {
+async fn master_and_replica_report_their_roles() {
     let (master, replica) = pair();
     let role = |server: &Server| match call(server, "ROLE") {
         Value::Array(fields) => fields,

@@ -45,7 +45,7 @@ fn epoch(topology: &Topology) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_master_is_replaced_by_one_of_its_replicas_and_follows_it_when_it_is_back() {
+async fn a_crashed_master_is_replaced_by_a_replica_and_follows_it_after_its_restart() {
     for seed in 1..=20 {
         let (_, topology) = settled(seed, Layout::default()).await;
         let old = topology.master().expect("they agree").clone();
@@ -101,7 +101,7 @@ async fn the_replica_with_most_of_the_data_is_promoted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promotion_loses_what_no_replica_has() {
+async fn a_promotion_loses_writes_that_no_replica_has() {
     let lag = Duration::from_millis(30);
     let (_, topology) = settled(
         1,
@@ -119,7 +119,7 @@ async fn a_promotion_loses_what_no_replica_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_sentinel_of_three_replaces_nothing_and_two_do() {
+async fn one_sentinel_of_three_starts_no_failover_and_two_do() {
     let (_, topology) = settled(1, Layout::default()).await;
     let master = topology.master().expect("they agree").clone();
     topology.sentinels()[0].server().kill();
@@ -147,7 +147,7 @@ async fn one_sentinel_of_three_replaces_nothing_and_two_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_master_that_is_cut_off_goes_on_until_it_is_reached_again() {
+async fn a_partitioned_master_continues_until_the_partition_heals() {
     for seed in 1..=20 {
         let (_, topology) = settled(seed, Layout::default()).await;
         let old = topology.master().expect("they agree").clone();
@@ -170,7 +170,7 @@ async fn a_master_that_is_cut_off_goes_on_until_it_is_reached_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_orders_a_failover_of_a_master_that_lives() {
+async fn a_manual_failover_replaces_a_healthy_master() {
     let (_, topology) = settled(1, Layout::default()).await;
     for times in 1..=3 {
         let (old, new) = timeout(LONG, topology.fail_over())
@@ -197,7 +197,7 @@ async fn an_operator_orders_a_failover_of_a_master_that_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_hear_of_a_switch_unless_the_message_is_lost() {
+async fn clients_are_notified_of_a_switch_unless_the_message_is_lost() {
     for is_silent in [false, true] {
         let (network, topology) = settled(1, Layout::default()).await;
         topology.sentinels()[1].set_silent(is_silent);
@@ -223,7 +223,7 @@ async fn clients_hear_of_a_switch_unless_the_message_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sentinel_says_what_it_is_told_to() {
+async fn a_sentinel_sends_a_configured_reply() {
     let (_, topology) = settled(1, Layout::default()).await;
     let liar = &topology.sentinels()[0];
     liar.claim(Some(("stranger", 1, 9)));
@@ -247,7 +247,7 @@ async fn a_sentinel_says_what_it_is_told_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sentinel_takes_as_long_to_greet_as_it_is_told_to() {
+async fn a_sentinel_delays_its_greeting_as_configured() {
     let (network, topology) = settled(1, Layout::default()).await;
     topology.sentinels()[0].set_greeting_delay(Duration::from_secs(5));
     let connected = network.connect("client", "sentinel-0", 26379).await;

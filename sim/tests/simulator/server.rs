@@ -45,7 +45,7 @@ async fn a_key_expires_in_virtual_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_server_answers_everything_afterwards() {
+async fn a_stalled_server_replies_to_everything_afterwards() {
     let server = server();
     let mut stream = connect(&server);
     assert_eq!(ask(&mut stream, "PING").await, "+PONG\r\n");
@@ -86,7 +86,7 @@ async fn a_restart_closes_connections_and_forgets_scripts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_server_accepts_nobody_until_it_is_revived() {
+async fn a_killed_server_accepts_no_connection_until_it_is_revived() {
     let server = server();
     let mut stream = connect(&server);
     assert_eq!(ask(&mut stream, "PING").await, "+PONG\r\n");
@@ -106,7 +106,7 @@ async fn a_killed_server_accepts_nobody_until_it_is_revived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_fault_refuses_what_it_refuses_in_redis() {
+async fn each_fault_rejects_the_same_requests_as_redis() {
     let server = server();
     let mut stream = connect(&server);
     let write = "EVAL return(redis.call('set',KEYS[1],'1')) 1 k";
@@ -174,7 +174,7 @@ async fn a_watched_key_that_expires_ends_the_transaction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_replicas_that_are_not_there_takes_the_whole_time() {
+async fn wait_for_missing_replicas_takes_the_whole_timeout() {
     let server = server();
     let mut stream = connect(&server);
     let begun = Instant::now();
@@ -186,7 +186,7 @@ async fn waiting_for_replicas_that_are_not_there_takes_the_whole_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_monitor_is_shown_what_others_ask_for_and_commands_are_counted() {
+async fn a_monitor_receives_commands_of_other_clients_and_commands_are_counted() {
     let server = server();
     let (mut monitor, mut other) = (connect(&server), connect(&server));
     assert_eq!(ask(&mut monitor, "MONITOR").await, "+OK\r\n");

@@ -13,7 +13,7 @@ fn waiting(deadline: Option<Moment>) -> Acquire {
 }
 
 #[test]
-fn a_waiter_listens_before_it_sleeps_and_asks_in_between() {
+fn a_waiter_subscribes_before_it_sleeps_and_polls_in_between() {
     let mut waiter = waiting(None);
     assert_eq!(waiter.busy(Some(SECOND), at(0)), AcquireStep::Subscribe);
     assert_eq!(waiter.subscribed(), AcquireStep::Send);
@@ -42,7 +42,7 @@ fn a_sleep_ends_soon_after_the_holders_lease_and_never_later_than_the_cap() {
 }
 
 #[test]
-fn a_deadline_cuts_every_sleep_and_busy_is_said_only_if_it_was_heard() {
+fn a_deadline_cuts_every_sleep_and_busy_is_reported_only_after_a_busy_reply() {
     let mut waiter = waiting(Some(at(500)));
     waiter.subscribed();
     assert_eq!(
@@ -56,14 +56,14 @@ fn a_deadline_cuts_every_sleep_and_busy_is_said_only_if_it_was_heard() {
 }
 
 #[test]
-fn an_ask_cut_off_by_the_deadline_is_never_busy_it_may_have_been_granted() {
+fn a_request_cut_off_by_the_deadline_is_never_reported_as_busy() {
     let mut waiter = waiting(Some(at(500)));
     waiter.busy(Some(SECOND), at(0));
     assert_eq!(waiter.failed(true, at(500)), AcquireStep::TimedOut);
 }
 
 #[test]
-fn a_waiter_rides_through_an_outage_but_a_first_attempt_does_not() {
+fn a_waiter_survives_an_outage_but_a_first_attempt_does_not() {
     assert_eq!(waiting(None).failed(true, at(0)), AcquireStep::Fail);
     let mut waiter = waiting(Some(at(5_000)));
     waiter.busy(None, at(0));
@@ -78,7 +78,7 @@ fn a_waiter_rides_through_an_outage_but_a_first_attempt_does_not() {
 }
 
 #[test]
-fn one_who_cannot_listen_asks_now_and_then_and_tries_to_listen_again() {
+fn a_waiter_without_a_subscription_polls_and_retries_to_subscribe() {
     let mut waiter = waiting(None);
     assert_eq!(waiter.busy(None, at(0)), AcquireStep::Subscribe);
     let AcquireStep::Sleep(until) = waiter.subscribe_failed(at(0)) else {
@@ -89,7 +89,7 @@ fn one_who_cannot_listen_asks_now_and_then_and_tries_to_listen_again() {
 }
 
 #[test]
-fn a_poller_never_listens_and_pauses_longer_each_time_up_to_the_longest() {
+fn a_poller_never_subscribes_and_backs_off_up_to_the_longest_pause() {
     let (first, longest) = (Duration::from_millis(4), Duration::from_millis(32));
     let mut poller = Acquire::new(Kind::Mutex, WaitMode::Poll { first, longest }, None, 7);
     let mut pauses = Vec::new();
@@ -107,7 +107,7 @@ fn a_poller_never_listens_and_pauses_longer_each_time_up_to_the_longest() {
 }
 
 #[test]
-fn waiters_do_not_move_in_step() {
+fn the_pauses_of_waiters_are_jittered() {
     let sleeps: std::collections::HashSet<_> = (0..100)
         .map(|seed| {
             let mut waiter = Acquire::new(Kind::Mutex, WaitMode::Subscribe, None, seed * 1000);
@@ -120,7 +120,7 @@ fn waiters_do_not_move_in_step() {
 
 /// The store keeps the waiter registered only for a while.
 #[test]
-fn a_poller_in_a_line_asks_as_often_as_those_who_listen() {
+fn a_queued_poller_sends_requests_as_often_as_subscribed_waiters() {
     let day = Duration::from_secs(86_400);
     let wait_mode = WaitMode::Poll {
         first: day,

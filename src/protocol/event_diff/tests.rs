@@ -76,7 +76,7 @@ fn expect(events: &mut EventDiff, expected: &[(&str, &str, Change)]) {
 }
 
 #[test]
-fn a_hold_that_goes_on_is_no_event() {
+fn an_unchanged_hold_is_no_event() {
     let mut events = begun(&[lock("a", "x", 10_000)]);
     look(&mut events, &[lock("a", "x", 30_000)], 100);
     expect(&mut events, &[]);
@@ -97,7 +97,7 @@ fn a_holder_that_changed_is_a_release_and_a_grant() {
 }
 
 #[test]
-fn a_lease_that_ran_out_is_told_from_a_release() {
+fn an_expired_lease_is_distinguished_from_a_release() {
     let mut events = begun(&[lock("a", "x", 90), lock("b", "x", 200)]);
     look(&mut events, &[], 100);
     let expected = [("a", "x", Change::Expired), ("b", "x", Change::Released)];
@@ -105,7 +105,7 @@ fn a_lease_that_ran_out_is_told_from_a_release() {
 }
 
 #[test]
-fn the_first_look_tells_what_is_held_and_no_more_than_was_heard_meanwhile() {
+fn the_first_snapshot_reports_holds_and_no_more_than_the_messages_meanwhile() {
     let mut events = EventDiff::default();
     events.begin_scan();
     events.changed(changed("b", "y", Change::Released), at(0));
@@ -120,7 +120,7 @@ fn the_first_look_tells_what_is_held_and_no_more_than_was_heard_meanwhile() {
 }
 
 #[test]
-fn what_was_heard_is_not_told_again_by_a_look() {
+fn events_of_a_message_are_not_repeated_by_a_snapshot() {
     let mut events = begun(&[]);
     events.begin_scan();
     events.changed(changed("a", "x", Change::Granted), at(1));
@@ -139,7 +139,7 @@ fn what_was_heard_is_not_told_again_by_a_look() {
 }
 
 #[test]
-fn what_a_look_has_shown_is_not_told_again_when_it_is_heard() {
+fn events_of_a_snapshot_are_not_repeated_by_a_message() {
     let mut events = begun(&[]);
     look(&mut events, &[lock("a", "x", 100)], 1);
     events.changed(changed("a", "x", Change::Granted), at(2));
@@ -151,7 +151,7 @@ fn what_a_look_has_shown_is_not_told_again_when_it_is_heard() {
 }
 
 #[test]
-fn a_hold_that_is_gone_without_a_word_has_expired_unless_words_were_missed() {
+fn a_hold_gone_without_a_message_has_expired_unless_messages_were_missed() {
     for (missed, what) in [(false, Change::Expired), (true, Change::Released)] {
         let mut events = begun(&[]);
         events.changed(changed("a", "x", Change::Granted), at(1));
@@ -180,7 +180,7 @@ fn a_message_ends_only_holds_that_the_store_no_longer_has() {
 }
 
 #[test]
-fn a_message_comes_before_what_a_look_under_way_shows() {
+fn a_message_precedes_the_events_of_a_snapshot_in_progress() {
     let mut events = begun(&[lock("a", "x", 100)]);
     events.begin_scan();
     events.note_change("a");
@@ -206,7 +206,7 @@ fn a_grant_waits_for_its_label_and_gets_it_from_its_end() {
 }
 
 #[test]
-fn a_grant_without_a_label_is_told_when_there_is_none() {
+fn a_grant_without_a_label_is_reported_when_there_is_none() {
     let mut events = begun(&[]);
     events.changed(changed("a", "x:1", Change::Granted), at(1));
     events.changed(changed("b", "y:1", Change::Granted), at(1));
@@ -228,7 +228,7 @@ fn a_grant_without_a_label_is_told_when_there_is_none() {
 }
 
 #[test]
-fn who_held_it_before_something_was_missed_has_left_before_the_next_is_told_of() {
+fn a_holder_from_before_missed_messages_is_released_before_the_next_grant() {
     let mut events = begun(&[lock("a", "x", 60_000), lock("b", "x", 60_000)]);
     events.missed_notifications();
     events.changed(changed("a", "y", Change::Released), at(10));
@@ -249,14 +249,14 @@ fn who_held_it_before_something_was_missed_has_left_before_the_next_is_told_of()
 }
 
 #[test]
-fn a_message_about_another_hold_is_not_taken_for_the_release_of_one_that_ran_out() {
+fn a_message_about_another_hold_is_not_the_release_of_an_expired_one() {
     let mut events = begun(&[lock("a", "x", 90)]);
     events.freed("a", None, at(100));
     expect(&mut events, &[("a", "x", Change::Expired)]);
 }
 
 #[test]
-fn a_reader_ends_no_other_reader_however_much_was_missed() {
+fn a_reader_ends_no_other_reader_after_missed_messages() {
     let mut events = begun(&[]);
     let reads = |owner: &str, change| HoldChange {
         kind: Some(Kind::Read),
@@ -270,7 +270,7 @@ fn a_reader_ends_no_other_reader_however_much_was_missed() {
 }
 
 #[test]
-fn each_event_says_of_which_kind_its_lock_is() {
+fn each_event_names_the_kind_of_its_lock() {
     let mut events = begun(&[]);
     let fair = |owner: &str, kind, change| HoldChange {
         kind: Some(kind),

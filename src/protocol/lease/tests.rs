@@ -47,7 +47,7 @@ fn a_grant_that_arrives_after_its_lease_is_none() {
 }
 
 #[test]
-fn a_kept_lease_is_renewed_at_a_third_and_a_fixed_one_never() {
+fn a_renewed_lease_is_renewed_at_a_third_and_a_fixed_one_never() {
     let mut lease = held();
     let Tick::Sleep(due) = lease.tick(at(1)) else {
         panic!("nothing is due yet");
@@ -69,7 +69,7 @@ fn a_renewal_moves_the_end_by_when_it_was_sent() {
 }
 
 #[test]
-fn a_failed_renewal_changes_nothing_but_the_risk_and_is_tried_again_sooner() {
+fn a_failed_renewal_changes_only_the_risk_and_is_retried_sooner() {
     let mut lease = held();
     let until = lease.valid_until();
     assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
@@ -83,7 +83,7 @@ fn a_failed_renewal_changes_nothing_but_the_risk_and_is_tried_again_sooner() {
 }
 
 #[test]
-fn once_lost_never_un_lost() {
+fn a_lost_lease_stays_lost() {
     let mut lease = held();
     assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
     assert_eq!(lease.tick(at(29_698)), Tick::Lost(LostReason::Expired));
@@ -99,7 +99,7 @@ fn once_lost_never_un_lost() {
 }
 
 #[test]
-fn a_late_renewal_does_not_bring_an_unnoticed_loss_back() {
+fn a_late_renewal_does_not_revive_an_unnoticed_loss() {
     let mut lease = held();
     assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
     // The process was stopped for a minute: no tick came when the lease expired.
@@ -124,7 +124,7 @@ fn an_inner_lease_never_shortens_the_outer_one() {
 }
 
 #[test]
-fn an_inner_fixed_lease_that_goes_leaves_the_outer_one_kept_alive() {
+fn a_released_inner_fixed_lease_leaves_the_outer_one_renewed() {
     let mut lease = held();
     let inner = lease.join(fixed(Duration::from_secs(1)), at(10));
     lease.extended(Duration::from_secs(1), at(10), at(11));
@@ -136,7 +136,7 @@ fn an_inner_fixed_lease_that_goes_leaves_the_outer_one_kept_alive() {
 }
 
 #[test]
-fn the_longest_hold_ends_a_lease_that_is_kept_alive() {
+fn max_hold_ends_a_renewed_lease() {
     let terms = LeaseTerms {
         max_hold: Some(Duration::from_secs(5)),
         peer_ttl_cap: None,
@@ -148,7 +148,7 @@ fn the_longest_hold_ends_a_lease_that_is_kept_alive() {
 }
 
 #[test]
-fn only_a_sound_and_fresh_hold_is_handed_on() {
+fn only_a_valid_and_fresh_hold_is_handed_off() {
     assert!(held().may_hand_off(at(9_000)));
     assert!(
         !held().may_hand_off(at(10_500)),
@@ -168,7 +168,7 @@ fn only_a_sound_and_fresh_hold_is_handed_on() {
 }
 
 #[test]
-fn what_is_handed_on_keeps_its_standing_at_the_store() {
+fn a_handed_off_hold_keeps_its_state_at_the_store() {
     let mut lease = held();
     let until = lease.valid_until();
     let next = lease.hand_off(keep_alive(LEASE), at(100));
@@ -179,7 +179,7 @@ fn what_is_handed_on_keeps_its_standing_at_the_store() {
 }
 
 #[test]
-fn a_fixed_lease_that_others_may_cut_short_is_asked_for_anew_until_its_end() {
+fn a_fixed_lease_that_peers_may_shorten_is_renewed_until_its_end() {
     let terms = LeaseTerms {
         peer_ttl_cap: Some(LEASE),
         ..fixed(Duration::from_secs(45))
@@ -213,7 +213,7 @@ fn a_fixed_lease_that_others_may_cut_short_is_asked_for_anew_until_its_end() {
 }
 
 #[test]
-fn a_lease_shorter_than_what_others_leave_is_as_any_other() {
+fn a_lease_below_the_peer_ttl_cap_is_as_any_other() {
     let terms = LeaseTerms {
         peer_ttl_cap: Some(LEASE),
         ..fixed(Duration::from_secs(10))
@@ -229,7 +229,7 @@ fn a_lease_shorter_than_what_others_leave_is_as_any_other() {
 }
 
 #[test]
-fn what_may_be_forgotten_is_asked_about_at_once_and_only_a_later_answer_counts() {
+fn a_hold_that_may_be_lost_is_verified_at_once_and_only_a_later_reply_counts() {
     let mut lease = held();
     assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
     lease.suspect(at(11_000));
@@ -254,7 +254,7 @@ fn what_may_be_forgotten_is_asked_about_at_once_and_only_a_later_answer_counts()
 }
 
 #[test]
-fn a_fixed_lease_that_may_be_forgotten_is_asked_about_until_there_is_an_answer() {
+fn a_fixed_lease_that_may_be_lost_is_verified_until_there_is_a_reply() {
     let mut lease = LeaseState::granted(fixed(LEASE), at(0), at(1)).expect("valid");
     let until = lease.valid_until();
     lease.suspect(at(5_000));

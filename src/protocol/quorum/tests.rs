@@ -30,7 +30,7 @@ fn more_than_half_is_a_majority() {
 }
 
 #[test]
-fn it_is_won_by_more_than_half_and_by_nothing_less() {
+fn a_vote_is_won_by_more_than_half_and_by_nothing_less() {
     for members in 1..=7 {
         for votes in every(members) {
             let members = votes.len();
@@ -47,7 +47,7 @@ fn it_is_won_by_more_than_half_and_by_nothing_less() {
 }
 
 #[test]
-fn what_is_decided_stays_decided() {
+fn a_decided_vote_stays_decided() {
     for votes in every(5) {
         let all = count(&votes, 5).status();
         for heard in 0..5 {
@@ -63,7 +63,7 @@ fn what_is_decided_stays_decided() {
 }
 
 #[test]
-fn who_is_in_the_way_is_not_told_before_it_is_certain() {
+fn the_other_holder_is_not_reported_before_it_is_certain() {
     let (refused, absent) = (Vote::Refused, Vote::Absent);
     let mixed = count(&[refused, refused, absent], 5);
     assert_eq!(
@@ -78,7 +78,7 @@ fn who_is_in_the_way_is_not_told_before_it_is_certain() {
 }
 
 #[test]
-fn it_is_relied_on_until_too_few_are_left() {
+fn a_quorum_hold_is_valid_until_too_few_votes_are_left() {
     let each = vec![MILLIS(30), MILLIS(10), MILLIS(50), MILLIS(20)];
     assert_eq!(majority_validity(each.clone(), 5), MILLIS(20));
     assert_eq!(majority_validity(each[..2].to_vec(), 5), Duration::ZERO);
@@ -90,13 +90,13 @@ fn it_is_relied_on_until_too_few_are_left() {
 }
 
 #[test]
-fn an_answer_takes_far_less_than_the_lease() {
+fn the_reply_timeout_is_far_shorter_than_the_lease() {
     assert_eq!(reply_timeout(MILLIS(30_000)), MILLIS(1_500));
     assert_eq!(reply_timeout(MILLIS(100)), MILLIS(50));
 }
 
 #[test]
-fn a_pause_is_neither_long_nor_always_the_same() {
+fn a_pause_is_short_and_jittered() {
     let pauses: Vec<_> = (0..100).map(pause).collect();
     assert!(
         pauses
@@ -204,14 +204,14 @@ fn overlaps(longest_lease: u64) -> (usize, usize) {
 }
 
 #[test]
-fn two_never_hold_it_while_servers_restart_empty_one_after_the_other() {
+fn no_two_clients_hold_it_while_servers_restart_empty_in_turn() {
     let (held, overlaps) = overlaps(LEASE);
     assert!(held > 100_000, "it was held in {held} steps only");
     assert_eq!(overlaps, 0);
 }
 
 #[test]
-fn two_hold_it_if_a_server_votes_right_after_its_restart() {
+fn two_clients_hold_it_if_a_server_votes_right_after_its_restart() {
     let (_, overlaps) = overlaps(0);
     assert!(overlaps > 0, "the world above would not notice");
 }

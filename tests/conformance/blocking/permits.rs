@@ -4,10 +4,10 @@ use super::connect;
 use crate::stage::{PATIENCE, Played, Stage};
 
 on_every_engine_with_scripts! { call with Plain:
-    permits_are_counted_and_given_back,
+    permits_are_counted_and_released,
 }
 
-fn permits_are_counted_and_given_back(stage: &Stage) -> Played {
+fn permits_are_counted_and_released(stage: &Stage) -> Played {
     let client = connect(stage)?;
     let semaphore = client.semaphore(stage.name("exports"));
     assert!(semaphore.try_set(2)?);

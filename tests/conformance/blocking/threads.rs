@@ -8,12 +8,12 @@ use super::{acquiring, connect, in_time, still_waits};
 use crate::stage::{PATIENCE, Played, Stage};
 
 on_every_engine! { call with Plain:
-    a_thread_takes_again_what_it_holds,
+    a_thread_re_enters_its_lock,
     a_thread_excludes_another,
-    a_guard_may_be_given_back_by_another_thread,
+    a_guard_may_be_released_by_another_thread,
 }
 
-fn a_thread_takes_again_what_it_holds(stage: &Stage) -> Played {
+fn a_thread_re_enters_its_lock(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let mine = || a.lock(&*name).with_owner(&a.thread_owner());
@@ -60,7 +60,7 @@ fn a_thread_excludes_another(stage: &Stage) -> Played {
     held.release()
 }
 
-fn a_guard_may_be_given_back_by_another_thread(stage: &Stage) -> Played {
+fn a_guard_may_be_released_by_another_thread(stage: &Stage) -> Played {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire()?;

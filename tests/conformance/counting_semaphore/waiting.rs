@@ -9,15 +9,15 @@ use tokio::time::Instant;
 use crate::stage::{ASLEEP, Plain, Played, Stage, begun, in_time, soon, waits};
 
 on_every_engine_with_scripts! { play with Plain:
-    who_waits_is_told_of_permits_that_come,
-    who_waits_for_several_is_told_when_there_are_so_many,
-    who_waits_for_several_is_not_starved_by_those_who_want_one,
-    as_many_as_there_are_permits_for_go_on_at_once,
-    a_wait_for_permits_ends_with_its_time_and_leaves_the_line,
-    a_wait_for_permits_that_is_dropped_lets_the_next_one_up,
+    a_waiter_is_notified_of_released_permits,
+    a_waiter_for_several_permits_is_notified_when_enough_are_available,
+    a_waiter_for_several_permits_is_not_starved_by_waiters_for_one,
+    as_many_waiters_as_permits_continue_at_once,
+    a_timed_out_wait_for_permits_leaves_the_queue,
+    a_dropped_wait_for_permits_wakes_the_next_waiter,
 }
 
-async fn who_waits_is_told_of_permits_that_come(stage: &Stage<Plain>) -> Played {
+async fn a_waiter_is_notified_of_released_permits(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(0).await?;
@@ -33,7 +33,9 @@ async fn who_waits_is_told_of_permits_that_come(stage: &Stage<Plain>) -> Played 
     .await
 }
 
-async fn who_waits_for_several_is_told_when_there_are_so_many(stage: &Stage<Plain>) -> Played {
+async fn a_waiter_for_several_permits_is_notified_when_enough_are_available(
+    stage: &Stage<Plain>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(0).await?;
@@ -53,7 +55,7 @@ async fn who_waits_for_several_is_told_when_there_are_so_many(stage: &Stage<Plai
     .await
 }
 
-async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
+async fn a_waiter_for_several_permits_is_not_starved_by_waiters_for_one(
     stage: &Stage<Plain>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -87,7 +89,7 @@ async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
     Ok(())
 }
 
-async fn as_many_as_there_are_permits_for_go_on_at_once(stage: &Stage<Plain>) -> Played {
+async fn as_many_waiters_as_permits_continue_at_once(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(0).await?;
@@ -113,7 +115,7 @@ async fn as_many_as_there_are_permits_for_go_on_at_once(stage: &Stage<Plain>) ->
     .await
 }
 
-async fn a_wait_for_permits_ends_with_its_time_and_leaves_the_line(stage: &Stage<Plain>) -> Played {
+async fn a_timed_out_wait_for_permits_leaves_the_queue(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(2).await?;
@@ -135,7 +137,7 @@ async fn a_wait_for_permits_ends_with_its_time_and_leaves_the_line(stage: &Stage
     in_time(a.counting_semaphore(&*name).acquire(1)).await
 }
 
-async fn a_wait_for_permits_that_is_dropped_lets_the_next_one_up(stage: &Stage<Plain>) -> Played {
+async fn a_dropped_wait_for_permits_wakes_the_next_waiter(stage: &Stage<Plain>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(1).await?;

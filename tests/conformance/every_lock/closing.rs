@@ -9,18 +9,18 @@ use distlock::{Error, LostReason};
 use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, waits};
 
 with_every_lock! {
-    closing_gives_back_what_is_held_and_tells_the_holders,
-    closing_finishes_the_releases_of_dropped_guards,
-    closing_fails_whoever_waits,
-    closing_fails_whoever_is_just_asking,
-    closing_takes_the_lock_from_a_waiter_that_never_saw_it,
+    closing_releases_holds_and_notifies_the_holders,
+    closing_completes_the_releases_of_dropped_guards,
+    closing_fails_waiters,
+    closing_fails_requests_in_flight,
+    closing_releases_a_lock_granted_to_an_unpolled_waiter,
     closing_drops_the_work_under_a_guard,
-    closing_lets_the_others_have_the_lock,
-    a_closed_client_does_nothing_any_more,
+    closing_lets_other_clients_acquire_the_lock,
+    a_closed_client_rejects_every_call,
     a_client_may_be_closed_twice,
-    a_client_that_is_dropped_does_not_take_its_guards_along,
+    a_dropped_client_does_not_release_its_guards,
     ;
-    closing_gives_back_what_is_held_many_times,
+    closing_releases_re_entered_holds,
 }
 
 fn closed(error: Error) -> bool {
@@ -37,9 +37,7 @@ fn lost_by_closing(error: Error) -> bool {
     )
 }
 
-async fn closing_gives_back_what_is_held_and_tells_the_holders(
-    stage: &Stage<impl Family>,
-) -> Played {
+async fn closing_releases_holds_and_notifies_the_holders(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let (one, two) = (stage.name("one"), stage.name("two"));
     let first = a.lock(&*one).acquire().await?;
@@ -60,7 +58,7 @@ async fn closing_gives_back_what_is_held_and_tells_the_holders(
     Ok(())
 }
 
-async fn closing_gives_back_what_is_held_many_times(stage: &Stage<impl Family>) -> Played {
+async fn closing_releases_re_entered_holds(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -71,7 +69,7 @@ async fn closing_gives_back_what_is_held_many_times(stage: &Stage<impl Family>) 
     got.expect("it was given back").release().await
 }
 
-async fn closing_finishes_the_releases_of_dropped_guards(stage: &Stage<impl Family>) -> Played {
+async fn closing_completes_the_releases_of_dropped_guards(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let names: Vec<_> = (0..20).map(|n| stage.name(&n.to_string())).collect();
     let mut guards = Vec::new();
@@ -88,7 +86,7 @@ async fn closing_finishes_the_releases_of_dropped_guards(stage: &Stage<impl Fami
     Ok(())
 }
 
-async fn closing_fails_whoever_waits(stage: &Stage<impl Family>) -> Played {
+async fn closing_fails_waiters(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let (near, far) = (stage.name("near"), stage.name("far"));
     let held = a.lock(&*near).acquire().await?;
@@ -114,7 +112,7 @@ async fn closing_fails_whoever_waits(stage: &Stage<impl Family>) -> Played {
 }
 
 /// The first request of each call is under way when the client is closed.
-async fn closing_fails_whoever_is_just_asking(stage: &Stage<impl Family>) -> Played {
+async fn closing_fails_requests_in_flight(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let theirs = b.lock(&*name).acquire().await?;
@@ -133,7 +131,7 @@ async fn closing_fails_whoever_is_just_asking(stage: &Stage<impl Family>) -> Pla
 }
 
 /// The lock is passed to a waiter that is not polled afterwards.
-async fn closing_takes_the_lock_from_a_waiter_that_never_saw_it(
+async fn closing_releases_a_lock_granted_to_an_unpolled_waiter(
     stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -167,7 +165,7 @@ async fn closing_drops_the_work_under_a_guard(stage: &Stage<impl Family>) -> Pla
     Ok(())
 }
 
-async fn closing_lets_the_others_have_the_lock(stage: &Stage<impl Family>) -> Played {
+async fn closing_lets_other_clients_acquire_the_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let _held = a.lock(&*name).acquire().await?;
@@ -178,7 +176,7 @@ async fn closing_lets_the_others_have_the_lock(stage: &Stage<impl Family>) -> Pl
     in_time(waiting).await?.release().await
 }
 
-async fn a_closed_client_does_nothing_any_more(stage: &Stage<impl Family>) -> Played {
+async fn a_closed_client_rejects_every_call(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name);
@@ -210,9 +208,7 @@ async fn a_client_may_be_closed_twice(stage: &Stage<impl Family>) -> Played {
     in_time(client.close()).await
 }
 
-async fn a_client_that_is_dropped_does_not_take_its_guards_along(
-    stage: &Stage<impl Family>,
-) -> Played {
+async fn a_dropped_client_does_not_release_its_guards(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Duration::from_secs(4);

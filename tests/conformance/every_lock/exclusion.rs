@@ -10,17 +10,17 @@ use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, waits};
 with_every_lock! {
     a_client_excludes_another,
     a_client_excludes_itself,
-    a_lock_can_be_taken_again_and_again,
-    a_lock_excludes_nobody_from_another,
+    a_lock_can_be_acquired_again_and_again,
+    a_lock_does_not_exclude_holders_of_another,
     the_same_task_without_an_owner_is_excluded_too,
     no_two_guards_are_valid_at_once,
-    a_dropped_guard_gives_the_lock_back,
+    a_dropped_guard_releases_the_lock,
     a_future_needs_neither_its_lock_nor_its_client,
 }
 
 over_tls! {
     a_client_excludes_another,
-    a_dropped_guard_gives_the_lock_back,
+    a_dropped_guard_releases_the_lock,
 }
 
 async fn a_client_excludes_another(stage: &Stage<impl Family>) -> Played {
@@ -52,7 +52,7 @@ async fn a_client_excludes_itself(stage: &Stage<impl Family>) -> Played {
     held.expect("it is free again").release().await
 }
 
-async fn a_lock_can_be_taken_again_and_again(stage: &Stage<impl Family>) -> Played {
+async fn a_lock_can_be_acquired_again_and_again(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for _ in 0..20 {
@@ -65,7 +65,7 @@ async fn a_lock_can_be_taken_again_and_again(stage: &Stage<impl Family>) -> Play
     Ok(())
 }
 
-async fn a_lock_excludes_nobody_from_another(stage: &Stage<impl Family>) -> Played {
+async fn a_lock_does_not_exclude_holders_of_another(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let one = a.lock(stage.name("one")).acquire().await?;
     let two = b.lock(stage.name("two")).try_acquire().await?;
@@ -126,7 +126,7 @@ async fn no_two_guards_are_valid_at_once(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn a_dropped_guard_gives_the_lock_back(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_guard_releases_the_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
 

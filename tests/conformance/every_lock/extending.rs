@@ -10,10 +10,10 @@ use crate::stage::{Family, PATIENCE, Played, Stage, in_time, seen};
 with_every_lock! {
     an_extended_lease_lasts_longer,
     an_extension_never_shortens,
-    a_lease_that_is_kept_alive_cannot_be_extended,
-    an_extension_that_cannot_work_is_refused,
+    a_renewed_lease_cannot_be_extended,
+    an_invalid_extension_is_rejected,
     a_lost_lease_cannot_be_extended,
-    an_extension_finds_out_that_the_lock_was_lost,
+    an_extension_detects_a_lost_lock,
 }
 
 const SHORT: Duration = Duration::from_secs(3);
@@ -60,7 +60,7 @@ async fn an_extension_never_shortens(stage: &Stage<impl Family>) -> Played {
     held.release().await
 }
 
-async fn a_lease_that_is_kept_alive_cannot_be_extended(stage: &Stage<impl Family>) -> Played {
+async fn a_renewed_lease_cannot_be_extended(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let refused = |error| {
@@ -77,7 +77,7 @@ async fn a_lease_that_is_kept_alive_cannot_be_extended(stage: &Stage<impl Family
     held.release().await
 }
 
-async fn an_extension_that_cannot_work_is_refused(stage: &Stage<impl Family>) -> Played {
+async fn an_invalid_extension_is_rejected(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let held = lock.with_lease(Lease::Fixed(LONG)).acquire().await?;
@@ -114,7 +114,7 @@ async fn a_lost_lease_cannot_be_extended(stage: &Stage<impl Family>) -> Played {
 }
 
 /// A fixed lease is not renewed, so the loss was not noticed before.
-async fn an_extension_finds_out_that_the_lock_was_lost(stage: &Stage<impl Family>) -> Played {
+async fn an_extension_detects_a_lost_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_lease(Lease::Fixed(LONG));

@@ -8,27 +8,27 @@ use tokio::time::{Instant, sleep};
 use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, seen, soon};
 
 with_every_lock! {
-    a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock,
+    a_fixed_lease_expires_and_the_next_waiter_gets_the_lock,
     a_fixed_lease_is_not_renewed,
-    a_lease_that_is_kept_alive_outlives_itself_many_times,
-    a_lease_that_is_kept_alive_ends_with_its_guard,
-    a_lock_without_a_lease_of_its_own_has_the_clients,
-    a_guard_says_how_long_it_can_be_relied_on,
-    the_longest_hold_ends_it_and_frees_the_lock,
-    the_longest_hold_does_not_lengthen_a_lease,
-    a_forgotten_lock_stays_taken_for_its_lease,
-    leases_that_cannot_work_are_refused,
+    a_renewed_lease_lasts_many_times_its_length,
+    a_renewed_lease_ends_with_its_guard,
+    a_lock_without_its_own_lease_has_that_of_the_client,
+    a_guard_reports_its_remaining_validity,
+    max_hold_ends_the_hold_and_frees_the_lock,
+    max_hold_does_not_lengthen_a_lease,
+    a_forgotten_lock_stays_held_for_its_lease,
+    invalid_leases_are_rejected,
 }
 
 over_tls! {
-    a_lease_that_is_kept_alive_outlives_itself_many_times,
+    a_renewed_lease_lasts_many_times_its_length,
 }
 
 /// Long enough for several calls within one lease, also on a busy machine.
 const SHORT: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(600);
 
-async fn a_fixed_lease_ends_by_itself_and_the_next_one_gets_the_lock(
+async fn a_fixed_lease_expires_and_the_next_waiter_gets_the_lock(
     stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -77,9 +77,7 @@ async fn a_fixed_lease_is_not_renewed(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn a_lease_that_is_kept_alive_outlives_itself_many_times(
-    stage: &Stage<impl Family>,
-) -> Played {
+async fn a_renewed_lease_lasts_many_times_its_length(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     // A busy machine may delay a renewal by two thirds of the lease without loss of the lock.
@@ -99,7 +97,7 @@ async fn a_lease_that_is_kept_alive_outlives_itself_many_times(
     held.release().await
 }
 
-async fn a_lease_that_is_kept_alive_ends_with_its_guard(stage: &Stage<impl Family>) -> Played {
+async fn a_renewed_lease_ends_with_its_guard(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Lease::KeepAlive(SHORT * 2);
@@ -123,7 +121,7 @@ async fn a_lease_that_is_kept_alive_ends_with_its_guard(stage: &Stage<impl Famil
     Ok(())
 }
 
-async fn a_lock_without_a_lease_of_its_own_has_the_clients(stage: &Stage<impl Family>) -> Played {
+async fn a_lock_without_its_own_lease_has_that_of_the_client(stage: &Stage<impl Family>) -> Played {
     let hour = Duration::from_secs(3600);
     let usual = stage.client().await?;
     let hourly = stage.builder().default_lease(Lease::Fixed(hour));
@@ -138,7 +136,7 @@ async fn a_lock_without_a_lease_of_its_own_has_the_clients(stage: &Stage<impl Fa
     Ok(())
 }
 
-async fn a_guard_says_how_long_it_can_be_relied_on(stage: &Stage<impl Family>) -> Played {
+async fn a_guard_reports_its_remaining_validity(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lease = Duration::from_secs(60);
@@ -163,7 +161,7 @@ async fn a_guard_says_how_long_it_can_be_relied_on(stage: &Stage<impl Family>) -
     Ok(())
 }
 
-async fn the_longest_hold_ends_it_and_frees_the_lock(stage: &Stage<impl Family>) -> Played {
+async fn max_hold_ends_the_hold_and_frees_the_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for lease in [Lease::KeepAlive(LONG), Lease::Fixed(LONG)] {
@@ -198,7 +196,7 @@ async fn the_longest_hold_ends_it_and_frees_the_lock(stage: &Stage<impl Family>)
     Ok(())
 }
 
-async fn the_longest_hold_does_not_lengthen_a_lease(stage: &Stage<impl Family>) -> Played {
+async fn max_hold_does_not_lengthen_a_lease(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     for longest in [LONG, Duration::MAX] {
@@ -211,7 +209,7 @@ async fn the_longest_hold_does_not_lengthen_a_lease(stage: &Stage<impl Family>) 
     Ok(())
 }
 
-async fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage<impl Family>) -> Played {
+async fn a_forgotten_lock_stays_held_for_its_lease(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for lease in [Lease::KeepAlive(SHORT), Lease::Fixed(SHORT)] {
@@ -238,7 +236,7 @@ async fn a_forgotten_lock_stays_taken_for_its_lease(stage: &Stage<impl Family>) 
     Ok(())
 }
 
-async fn leases_that_cannot_work_are_refused(stage: &Stage<impl Family>) -> Played {
+async fn invalid_leases_are_rejected(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let invalid = |error| matches!(error, Error::InvalidOption { .. });

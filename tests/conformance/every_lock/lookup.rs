@@ -8,27 +8,27 @@ use crate::stage::{Family, PATIENCE, Played, Player, Stage, begun, in_time, seen
 use crate::support::eventually;
 
 with_every_lock! {
-    nobody_is_seen_to_hold_a_free_lock,
-    the_holder_is_seen_to_change,
-    a_client_is_seen_by_its_label,
-    a_list_shows_what_is_held_by_everyone_in_order,
-    a_list_shows_nothing_that_is_free_again,
-    a_pattern_chooses_by_star_and_question_mark,
+    a_free_lock_has_no_visible_holder,
+    a_change_of_holder_is_visible,
+    a_client_is_visible_by_its_label,
+    a_list_shows_the_locks_of_all_clients_in_order,
+    a_list_omits_released_locks,
+    a_pattern_matches_star_and_question_mark,
     a_backslash_takes_a_character_as_it_is,
     only_star_question_mark_and_backslash_are_special,
     a_question_mark_stands_for_one_character_of_any_script,
-    a_new_label_takes_the_place_of_the_old_one,
-    a_label_stays_for_a_lock_that_was_left_to_its_lease,
-    who_knows_the_owner_gives_back_what_was_left_to_its_lease,
-    another_owner_gives_nothing_back,
-    what_is_no_owner_is_refused,
-    a_store_that_is_fit_for_locks_says_so,
+    a_new_label_replaces_the_old_one,
+    a_label_stays_for_a_forgotten_lock,
+    a_forgotten_hold_is_released_by_its_owner_id,
+    another_owner_id_releases_nothing,
+    an_invalid_owner_id_is_rejected,
+    a_suitable_store_passes_the_diagnosis,
     ;
-    a_holder_is_seen_with_its_owner_count_and_lease,
-    a_guard_is_told_when_its_hold_is_given_back_from_outside,
+    a_holder_is_visible_with_its_owner_count_and_lease,
+    a_guard_is_notified_when_an_admin_releases_its_hold,
 }
 
-async fn nobody_is_seen_to_hold_a_free_lock(stage: &Stage<impl Family>) -> Played {
+async fn a_free_lock_has_no_visible_holder(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     assert_eq!(a.admin().inspect(&name).await?, None);
@@ -39,7 +39,7 @@ async fn nobody_is_seen_to_hold_a_free_lock(stage: &Stage<impl Family>) -> Playe
     Ok(())
 }
 
-async fn a_holder_is_seen_with_its_owner_count_and_lease(stage: &Stage<impl Family>) -> Played {
+async fn a_holder_is_visible_with_its_owner_count_and_lease(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Duration::from_secs(60);
@@ -63,7 +63,7 @@ async fn a_holder_is_seen_with_its_owner_count_and_lease(stage: &Stage<impl Fami
     held.release().await
 }
 
-async fn the_holder_is_seen_to_change(stage: &Stage<impl Family>) -> Played {
+async fn a_change_of_holder_is_visible(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let first = a.lock(&*name).acquire().await?;
@@ -77,7 +77,7 @@ async fn the_holder_is_seen_to_change(stage: &Stage<impl Family>) -> Played {
     second.release().await
 }
 
-async fn a_client_is_seen_by_its_label(stage: &Stage<impl Family>) -> Played {
+async fn a_client_is_visible_by_its_label(stage: &Stage<impl Family>) -> Played {
     let nameless = stage.client().await?;
     let label = "billing-7 ✉ {x}";
     let billing = stage.connect(stage.builder().label(label)).await?;
@@ -91,7 +91,7 @@ async fn a_client_is_seen_by_its_label(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn a_list_shows_what_is_held_by_everyone_in_order(stage: &Stage<impl Family>) -> Played {
+async fn a_list_shows_the_locks_of_all_clients_in_order(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let names = ["b:2", "a:10", "b:1", "a:9", "ä", "{c}"].map(|name| stage.name(name));
     let mut guards = Vec::new();
@@ -113,7 +113,7 @@ async fn a_list_shows_what_is_held_by_everyone_in_order(stage: &Stage<impl Famil
     Ok(())
 }
 
-async fn a_list_shows_nothing_that_is_free_again(stage: &Stage<impl Family>) -> Played {
+async fn a_list_omits_released_locks(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let fixed = Lease::Fixed(Duration::from_secs(4));
     let short = client
@@ -136,7 +136,7 @@ async fn a_list_shows_nothing_that_is_free_again(stage: &Stage<impl Family>) -> 
     kept.release().await
 }
 
-async fn a_pattern_chooses_by_star_and_question_mark(stage: &Stage<impl Family>) -> Played {
+async fn a_pattern_matches_star_and_question_mark(stage: &Stage<impl Family>) -> Played {
     let held = ["order:1", "order:2", "order:12", "orders", "reorder:1"];
     let client = holding(stage, &held).await?;
     for (pattern, chosen) in [
@@ -204,7 +204,7 @@ async fn a_question_mark_stands_for_one_character_of_any_script(
     Ok(())
 }
 
-async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage<impl Family>) -> Played {
+async fn a_new_label_replaces_the_old_one(stage: &Stage<impl Family>) -> Played {
     let (named, watcher) = stage.clients().await?;
     let name = stage.name("stock");
     let held = named.lock(&*name).acquire().await?;
@@ -215,7 +215,7 @@ async fn a_new_label_takes_the_place_of_the_old_one(stage: &Stage<impl Family>) 
     held.release().await
 }
 
-async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage<impl Family>) -> Played {
+async fn a_label_stays_for_a_forgotten_lock(stage: &Stage<impl Family>) -> Played {
     let watcher = stage.client().await?;
     let gone = stage.builder().label("left behind");
     let gone = stage.connect(gone.release_on(ReleaseOn::Lease)).await?;
@@ -234,9 +234,7 @@ async fn a_label_stays_for_a_lock_that_was_left_to_its_lease(stage: &Stage<impl 
     Ok(())
 }
 
-async fn who_knows_the_owner_gives_back_what_was_left_to_its_lease(
-    stage: &Stage<impl Family>,
-) -> Played {
+async fn a_forgotten_hold_is_released_by_its_owner_id(stage: &Stage<impl Family>) -> Played {
     let a = stage
         .connect(stage.builder().release_on(ReleaseOn::Lease))
         .await?;
@@ -257,7 +255,7 @@ async fn who_knows_the_owner_gives_back_what_was_left_to_its_lease(
     next.release().await
 }
 
-async fn another_owner_gives_nothing_back(stage: &Stage<impl Family>) -> Played {
+async fn another_owner_id_releases_nothing(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -273,9 +271,7 @@ async fn another_owner_gives_nothing_back(stage: &Stage<impl Family>) -> Played 
     other.release().await
 }
 
-async fn a_guard_is_told_when_its_hold_is_given_back_from_outside(
-    stage: &Stage<impl Family>,
-) -> Played {
+async fn a_guard_is_notified_when_an_admin_releases_its_hold(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let me = client.new_owner();
@@ -290,7 +286,7 @@ async fn a_guard_is_told_when_its_hold_is_given_back_from_outside(
     Ok(())
 }
 
-async fn what_is_no_owner_is_refused(stage: &Stage<impl Family>) -> Played {
+async fn an_invalid_owner_id_is_rejected(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let refused = client
         .admin()
@@ -303,7 +299,7 @@ async fn what_is_no_owner_is_refused(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn a_store_that_is_fit_for_locks_says_so(stage: &Stage<impl Family>) -> Played {
+async fn a_suitable_store_passes_the_diagnosis(stage: &Stage<impl Family>) -> Played {
     let findings = stage.client().await?.admin().examine_with_probe().await?;
     assert!(!findings.is_empty());
     for finding in findings {

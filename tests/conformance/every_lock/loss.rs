@@ -10,30 +10,30 @@ use crate::stage::{
 };
 
 with_every_lock! {
-    a_lock_that_is_forced_open_is_free_and_its_holder_told,
-    a_lock_that_is_forced_open_goes_to_a_waiter_at_once,
-    a_lock_that_is_forced_open_goes_to_a_waiter_and_its_holder_is_told,
-    a_client_that_forces_its_own_lock_open_is_told_at_once,
-    forcing_a_free_lock_open_does_nothing,
-    a_late_release_says_that_the_lease_expired,
-    a_late_release_says_that_somebody_else_has_the_lock,
-    a_release_says_that_the_lock_was_removed,
-    a_release_says_that_the_lock_was_taken_over,
+    a_force_released_lock_is_free_and_its_holder_notified,
+    a_force_released_lock_goes_to_a_waiter_at_once,
+    a_force_released_lock_goes_to_a_waiter_and_its_holder_is_notified,
+    a_client_that_force_releases_its_own_lock_is_notified_at_once,
+    a_force_release_of_a_free_lock_does_nothing,
+    a_late_release_reports_that_the_lease_expired,
+    a_late_release_reports_that_another_client_holds_the_lock,
+    a_release_reports_that_the_lock_was_removed,
+    a_release_reports_that_the_lock_was_taken_over,
     a_lost_guard_takes_nothing_from_the_next_holder,
     ;
     all_guards_of_an_owner_are_lost_together,
-    a_partial_release_says_that_the_lock_was_lost,
-    guards_of_an_owner_that_are_released_together_all_say_that_the_lock_was_lost,
-    guards_of_an_owner_that_are_released_together_say_that_it_was_held,
+    a_partial_release_reports_that_the_lock_was_lost,
+    guards_of_an_owner_released_together_all_report_that_the_lock_was_lost,
+    guards_of_an_owner_released_together_report_that_it_was_held,
     a_guard_does_not_wait_for_the_release_of_another_that_is_dropped,
     a_lost_guard_never_becomes_valid_again,
     a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold,
-    entering_again_finds_out_that_the_lock_was_lost,
+    a_re_entry_detects_a_lost_lock,
 }
 
 // For other kinds the call needs more than one request, and this test does not poll it again.
 on_every_engine! { play with Plain:
-    forcing_a_lock_open_takes_nothing_from_who_gets_it_next,
+    a_force_release_takes_nothing_from_the_next_holder,
 }
 
 const SHORT: Duration = Duration::from_secs(3);
@@ -45,7 +45,7 @@ fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
     move |error| matches!(error, Error::Lost { reason: why, .. } if why == reason)
 }
 
-async fn a_lock_that_is_forced_open_is_free_and_its_holder_told(
+async fn a_force_released_lock_is_free_and_its_holder_notified(
     stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -71,7 +71,7 @@ async fn a_lock_that_is_forced_open_is_free_and_its_holder_told(
     got.expect("it is free").release().await
 }
 
-async fn a_lock_that_is_forced_open_goes_to_a_waiter_at_once(stage: &Stage<impl Family>) -> Played {
+async fn a_force_released_lock_goes_to_a_waiter_at_once(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_lease(Lease::Fixed(LONG));
@@ -88,7 +88,7 @@ async fn a_lock_that_is_forced_open_goes_to_a_waiter_at_once(stage: &Stage<impl 
     .await
 }
 
-async fn a_lock_that_is_forced_open_goes_to_a_waiter_and_its_holder_is_told(
+async fn a_force_released_lock_goes_to_a_waiter_and_its_holder_is_notified(
     stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -115,7 +115,7 @@ async fn a_lock_that_is_forced_open_goes_to_a_waiter_and_its_holder_is_told(
     panic!("it is never told who has the lock");
 }
 
-async fn a_client_that_forces_its_own_lock_open_is_told_at_once(
+async fn a_client_that_force_releases_its_own_lock_is_notified_at_once(
     stage: &Stage<impl Family>,
 ) -> Played {
     let client = stage.client().await?;
@@ -133,9 +133,7 @@ async fn a_client_that_forces_its_own_lock_open_is_told_at_once(
 }
 
 /// The next holder belongs to the same client, and acquires the lock before the reply to the request is processed.
-async fn forcing_a_lock_open_takes_nothing_from_who_gets_it_next(
-    stage: &Stage<impl Family>,
-) -> Played {
+async fn a_force_release_takes_nothing_from_the_next_holder(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -157,7 +155,7 @@ async fn forcing_a_lock_open_takes_nothing_from_who_gets_it_next(
     next.release().await
 }
 
-async fn forcing_a_free_lock_open_does_nothing(stage: &Stage<impl Family>) -> Played {
+async fn a_force_release_of_a_free_lock_does_nothing(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     assert!(!a.admin().force_release(&name).await?);
@@ -197,7 +195,7 @@ async fn all_guards_of_an_owner_are_lost_together(stage: &Stage<impl Family>) ->
     Ok(())
 }
 
-async fn a_late_release_says_that_the_lease_expired(stage: &Stage<impl Family>) -> Played {
+async fn a_late_release_reports_that_the_lease_expired(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let fixed = a.lock(&*name).with_lease(Lease::Fixed(SHORT));
@@ -217,7 +215,9 @@ async fn a_late_release_says_that_the_lease_expired(stage: &Stage<impl Family>) 
     got.expect("it is free").release().await
 }
 
-async fn a_late_release_says_that_somebody_else_has_the_lock(stage: &Stage<impl Family>) -> Played {
+async fn a_late_release_reports_that_another_client_holds_the_lock(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for taker in [&a, &b] {
@@ -236,7 +236,7 @@ async fn a_late_release_says_that_somebody_else_has_the_lock(stage: &Stage<impl 
 }
 
 /// A fixed lease is not renewed, so the loss was not noticed before.
-async fn a_release_says_that_the_lock_was_removed(stage: &Stage<impl Family>) -> Played {
+async fn a_release_reports_that_the_lock_was_removed(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a
@@ -253,7 +253,7 @@ async fn a_release_says_that_the_lock_was_removed(stage: &Stage<impl Family>) ->
     Ok(())
 }
 
-async fn a_release_says_that_the_lock_was_taken_over(stage: &Stage<impl Family>) -> Played {
+async fn a_release_reports_that_the_lock_was_taken_over(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a
@@ -272,7 +272,7 @@ async fn a_release_says_that_the_lock_was_taken_over(stage: &Stage<impl Family>)
     next.release().await
 }
 
-async fn a_partial_release_says_that_the_lock_was_lost(stage: &Stage<impl Family>) -> Played {
+async fn a_partial_release_reports_that_the_lock_was_lost(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -298,7 +298,7 @@ async fn a_partial_release_says_that_the_lock_was_lost(stage: &Stage<impl Family
 }
 
 /// The first release is under way, the second waits for its turn, and the release of the last guard comes before it.
-async fn guards_of_an_owner_that_are_released_together_all_say_that_the_lock_was_lost(
+async fn guards_of_an_owner_released_together_all_report_that_the_lock_was_lost(
     stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -331,7 +331,7 @@ async fn guards_of_an_owner_that_are_released_together_all_say_that_the_lock_was
     Ok(())
 }
 
-async fn guards_of_an_owner_that_are_released_together_say_that_it_was_held(
+async fn guards_of_an_owner_released_together_report_that_it_was_held(
     stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -468,7 +468,7 @@ async fn a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold(
 }
 
 /// A grant of the inner hold would make up the outer holds.
-async fn entering_again_finds_out_that_the_lock_was_lost(stage: &Stage<impl Family>) -> Played {
+async fn a_re_entry_detects_a_lost_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());

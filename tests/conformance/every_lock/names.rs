@@ -8,8 +8,8 @@ use crate::stage::{Family, Played, Stage, begun, in_time, seen, soon, waits};
 with_every_lock! {
     any_text_names_a_lock,
     names_that_look_alike_are_different_locks,
-    a_name_that_is_empty_or_endless_is_refused,
-    prefixes_keep_clients_apart,
+    a_name_that_is_empty_or_too_long_is_rejected,
+    prefixes_isolate_clients,
 }
 
 const NAMES: [&str; 16] = [
@@ -90,7 +90,7 @@ async fn names_that_look_alike_are_different_locks(stage: &Stage<impl Family>) -
     Ok(())
 }
 
-async fn a_name_that_is_empty_or_endless_is_refused(stage: &Stage<impl Family>) -> Played {
+async fn a_name_that_is_empty_or_too_long_is_rejected(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let invalid = |error| matches!(error, Error::InvalidName { .. });
     let endless = "x".repeat(1_000_000);
@@ -110,7 +110,7 @@ async fn a_name_that_is_empty_or_endless_is_refused(stage: &Stage<impl Family>) 
 }
 
 /// A key prefix works like Redisson's `NameMapper`; clients without one see the whole name.
-async fn prefixes_keep_clients_apart(stage: &Stage<impl Family>) -> Played {
+async fn prefixes_isolate_clients(stage: &Stage<impl Family>) -> Played {
     let (red, blue) = (stage.name("red:"), stage.name("blue*:"));
     let plain = stage.client().await?;
     let in_red = stage.connect(stage.builder().key_prefix(&red)).await?;

@@ -9,13 +9,13 @@ use crate::stage::{Family, Played, Stage, begun, in_time, seen};
 
 with_every_lock! {
     ;
-    a_short_lease_inside_a_long_one_does_not_shorten_it,
-    renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it,
-    a_lease_that_is_kept_alive_survives_a_fixed_one_inside,
-    a_fixed_lease_survives_for_as_long_as_one_inside_is_kept_alive,
-    a_fixed_lease_ends_when_the_one_inside_is_not_kept_alive_any_more,
-    a_long_lease_inside_a_short_one_lengthens_it,
-    the_longest_hold_of_an_inner_guard_ends_with_it,
+    a_short_lease_nested_in_a_long_one_does_not_shorten_it,
+    renewals_of_a_short_lease_nested_in_a_long_one_do_not_shorten_it,
+    a_renewed_lease_survives_a_nested_fixed_one,
+    a_fixed_lease_survives_for_as_long_as_a_nested_one_is_renewed,
+    a_fixed_lease_ends_when_the_nested_one_is_no_longer_renewed,
+    a_long_lease_nested_in_a_short_one_lengthens_it,
+    max_hold_of_a_nested_guard_ends_with_it,
 }
 
 const LONG: Duration = Duration::from_secs(600);
@@ -26,7 +26,9 @@ async fn ttl(by: &Client, name: &str) -> Result<Duration, Error> {
 }
 
 /// In Redisson, a lease of 600 s became 1 s.
-async fn a_short_lease_inside_a_long_one_does_not_shorten_it(stage: &Stage<impl Family>) -> Played {
+async fn a_short_lease_nested_in_a_long_one_does_not_shorten_it(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     for inner in [Lease::Fixed(SHORT), Lease::KeepAlive(SHORT)] {
@@ -47,7 +49,7 @@ async fn a_short_lease_inside_a_long_one_does_not_shorten_it(stage: &Stage<impl 
     Ok(())
 }
 
-async fn renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it(
+async fn renewals_of_a_short_lease_nested_in_a_long_one_do_not_shorten_it(
     stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -70,9 +72,7 @@ async fn renewals_of_a_short_lease_inside_a_long_one_do_not_shorten_it(
 }
 
 /// Redisson's watchdog forgot the outer hold.
-async fn a_lease_that_is_kept_alive_survives_a_fixed_one_inside(
-    stage: &Stage<impl Family>,
-) -> Played {
+async fn a_renewed_lease_survives_a_nested_fixed_one(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
@@ -96,7 +96,7 @@ async fn a_lease_that_is_kept_alive_survives_a_fixed_one_inside(
     outer.release().await
 }
 
-async fn a_fixed_lease_survives_for_as_long_as_one_inside_is_kept_alive(
+async fn a_fixed_lease_survives_for_as_long_as_a_nested_one_is_renewed(
     stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -117,7 +117,7 @@ async fn a_fixed_lease_survives_for_as_long_as_one_inside_is_kept_alive(
     outer.release().await
 }
 
-async fn a_fixed_lease_ends_when_the_one_inside_is_not_kept_alive_any_more(
+async fn a_fixed_lease_ends_when_the_nested_one_is_no_longer_renewed(
     stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -141,7 +141,7 @@ async fn a_fixed_lease_ends_when_the_one_inside_is_not_kept_alive_any_more(
     Ok(())
 }
 
-async fn a_long_lease_inside_a_short_one_lengthens_it(stage: &Stage<impl Family>) -> Played {
+async fn a_long_lease_nested_in_a_short_one_lengthens_it(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
@@ -160,7 +160,7 @@ async fn a_long_lease_inside_a_short_one_lengthens_it(stage: &Stage<impl Family>
     outer.release().await
 }
 
-async fn the_longest_hold_of_an_inner_guard_ends_with_it(stage: &Stage<impl Family>) -> Played {
+async fn max_hold_of_a_nested_guard_ends_with_it(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let lock = client.one_owners(&stage.name("stock"));
     let outer = lock.acquire().await?;

@@ -12,26 +12,26 @@ use crate::support::eventually;
 
 with_every_lock! {
     ;
-    an_owner_takes_again_what_it_holds,
-    an_owner_takes_again_what_it_holds_though_others_wait,
+    an_owner_re_enters_its_lock,
+    an_owner_re_enters_its_lock_while_others_wait,
     an_owner_may_be_in_several_tasks,
-    an_owner_takes_again_what_was_passed_to_it,
+    an_owner_re_enters_a_handed_off_lock,
     an_owner_of_another_client_is_refused,
     two_owners_exclude_each_other,
-    an_owner_and_nobody_exclude_each_other,
-    an_owner_holds_each_lock_by_itself,
-    guards_of_one_owner_go_in_any_order,
-    a_nested_guard_that_is_dropped_is_counted_off,
-    a_nested_call_that_is_dropped_is_counted_off,
-    an_owner_whose_lease_has_just_run_out_begins_anew,
-    every_acquisition_from_zero_has_an_owner_of_its_own_in_the_store,
+    an_owner_and_a_call_without_owner_exclude_each_other,
+    an_owner_holds_each_lock_separately,
+    guards_of_one_owner_are_released_in_any_order,
+    a_dropped_nested_guard_decrements_the_count,
+    a_dropped_nested_call_decrements_the_count,
+    an_owner_whose_lease_has_just_expired_starts_a_new_hold,
+    every_first_acquisition_has_a_unique_owner_in_the_store,
 }
 
 fn owned<F: Family>(by: &Player<F>, name: &str, owner: &Owner) -> Lock<F::Kind> {
     by.lock(name).with_owner(owner)
 }
 
-async fn an_owner_takes_again_what_it_holds(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_re_enters_its_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let me = a.new_owner();
@@ -58,9 +58,7 @@ async fn an_owner_takes_again_what_it_holds(stage: &Stage<impl Family>) -> Playe
 }
 
 /// Queued behind the waiters, the owner would wait for itself.
-async fn an_owner_takes_again_what_it_holds_though_others_wait(
-    stage: &Stage<impl Family>,
-) -> Played {
+async fn an_owner_re_enters_its_lock_while_others_wait(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = owned(&a, &name, &a.new_owner());
@@ -106,7 +104,7 @@ async fn an_owner_may_be_in_several_tasks(stage: &Stage<impl Family>) -> Played 
     outer.release().await
 }
 
-async fn an_owner_takes_again_what_was_passed_to_it(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_re_enters_a_handed_off_lock(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());
@@ -160,7 +158,9 @@ async fn two_owners_exclude_each_other(stage: &Stage<impl Family>) -> Played {
     held.release().await
 }
 
-async fn an_owner_and_nobody_exclude_each_other(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_and_a_call_without_owner_exclude_each_other(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let mine = owned(&client, &name, &client.new_owner());
@@ -173,7 +173,7 @@ async fn an_owner_and_nobody_exclude_each_other(stage: &Stage<impl Family>) -> P
     held.release().await
 }
 
-async fn an_owner_holds_each_lock_by_itself(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_holds_each_lock_separately(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let (one, two) = (stage.name("one"), stage.name("two"));
     let me = a.new_owner();
@@ -188,7 +188,7 @@ async fn an_owner_holds_each_lock_by_itself(stage: &Stage<impl Family>) -> Playe
     Ok(())
 }
 
-async fn guards_of_one_owner_go_in_any_order(stage: &Stage<impl Family>) -> Played {
+async fn guards_of_one_owner_are_released_in_any_order(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for order in [
@@ -223,7 +223,7 @@ async fn guards_of_one_owner_go_in_any_order(stage: &Stage<impl Family>) -> Play
     Ok(())
 }
 
-async fn a_nested_guard_that_is_dropped_is_counted_off(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_nested_guard_decrements_the_count(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = owned(&a, &name, &a.new_owner());
@@ -250,7 +250,7 @@ async fn a_nested_guard_that_is_dropped_is_counted_off(stage: &Stage<impl Family
     got.expect("the last has gone").release().await
 }
 
-async fn a_nested_call_that_is_dropped_is_counted_off(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_nested_call_decrements_the_count(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = owned(&a, &name, &a.new_owner());
@@ -272,7 +272,9 @@ async fn a_nested_call_that_is_dropped_is_counted_off(stage: &Stage<impl Family>
 }
 
 /// The client may have noticed the end of the lease by then, or not.
-async fn an_owner_whose_lease_has_just_run_out_begins_anew(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_whose_lease_has_just_expired_starts_a_new_hold(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());
@@ -294,7 +296,7 @@ async fn an_owner_whose_lease_has_just_run_out_begins_anew(stage: &Stage<impl Fa
 }
 
 /// A release that is still under way can therefore never meet a later hold.
-async fn every_acquisition_from_zero_has_an_owner_of_its_own_in_the_store(
+async fn every_first_acquisition_has_a_unique_owner_in_the_store(
     stage: &Stage<impl Family>,
 ) -> Played {
     let client = stage.client().await?;

@@ -9,17 +9,17 @@ use crate::stage::{Family, Played, Stage, begun, in_time, waits};
 
 with_every_lock! {
     the_signal_is_silent_while_the_lock_is_held,
-    the_signal_says_nothing_was_lost_when_the_lock_is_released,
-    the_signal_says_nothing_was_lost_when_the_guard_is_dropped,
-    the_signal_says_what_was_lost,
-    the_signal_says_the_same_to_everyone_and_every_time,
+    the_signal_reports_no_loss_when_the_lock_is_released,
+    the_signal_reports_no_loss_when_the_guard_is_dropped,
+    the_signal_reports_the_lost_lock,
+    the_signal_reports_the_same_to_every_caller_every_time,
     the_signal_outlives_everything_else,
     the_signal_comes_no_sooner_than_the_end_of_validity,
-    a_check_says_why,
-    a_guard_that_is_passed_on_ends_for_who_gave_it,
-    a_good_guard_is_not_at_risk,
+    a_check_reports_the_reason,
+    a_handed_off_guard_ends_for_its_giver,
+    a_valid_guard_is_not_at_risk,
     ;
-    the_signal_comes_when_the_last_guard_of_an_owner_goes,
+    the_signal_comes_when_the_last_guard_of_an_owner_is_released,
 }
 
 const SHORT: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage<impl Family>)
     Ok(())
 }
 
-async fn the_signal_says_nothing_was_lost_when_the_lock_is_released(
+async fn the_signal_reports_no_loss_when_the_lock_is_released(
     stage: &Stage<impl Family>,
 ) -> Played {
     let client = stage.client().await?;
@@ -53,7 +53,7 @@ async fn the_signal_says_nothing_was_lost_when_the_lock_is_released(
     Ok(())
 }
 
-async fn the_signal_says_nothing_was_lost_when_the_guard_is_dropped(
+async fn the_signal_reports_no_loss_when_the_guard_is_dropped(
     stage: &Stage<impl Family>,
 ) -> Played {
     let client = stage.client().await?;
@@ -66,7 +66,7 @@ async fn the_signal_says_nothing_was_lost_when_the_guard_is_dropped(
     Ok(())
 }
 
-async fn the_signal_says_what_was_lost(stage: &Stage<impl Family>) -> Played {
+async fn the_signal_reports_the_lost_lock(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.lock(&*name).with_lease(Lease::Fixed(SHORT));
@@ -87,7 +87,9 @@ async fn the_signal_says_what_was_lost(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn the_signal_says_the_same_to_everyone_and_every_time(stage: &Stage<impl Family>) -> Played {
+async fn the_signal_reports_the_same_to_every_caller_every_time(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     for release in [false, true] {
@@ -125,7 +127,7 @@ async fn the_signal_says_the_same_to_everyone_and_every_time(stage: &Stage<impl 
     Ok(())
 }
 
-async fn the_signal_comes_when_the_last_guard_of_an_owner_goes(
+async fn the_signal_comes_when_the_last_guard_of_an_owner_is_released(
     stage: &Stage<impl Family>,
 ) -> Played {
     let client = stage.client().await?;
@@ -168,7 +170,7 @@ async fn the_signal_comes_no_sooner_than_the_end_of_validity(stage: &Stage<impl 
     Ok(())
 }
 
-async fn a_check_says_why(stage: &Stage<impl Family>) -> Played {
+async fn a_check_reports_the_reason(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client.lock(&*name).acquire().await?;
@@ -190,7 +192,7 @@ async fn a_check_says_why(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn a_guard_that_is_passed_on_ends_for_who_gave_it(stage: &Stage<impl Family>) -> Played {
+async fn a_handed_off_guard_ends_for_its_giver(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client.lock(&*name).acquire().await?;
@@ -204,7 +206,7 @@ async fn a_guard_that_is_passed_on_ends_for_who_gave_it(stage: &Stage<impl Famil
     next.release().await
 }
 
-async fn a_good_guard_is_not_at_risk(stage: &Stage<impl Family>) -> Played {
+async fn a_valid_guard_is_not_at_risk(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     assert_eq!(held.at_risk(), None);

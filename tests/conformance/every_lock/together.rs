@@ -13,12 +13,12 @@ use crate::support::eventually;
 
 with_every_lock! {
     ;
-    calls_of_one_owner_that_wait_together_go_in_together,
-    a_call_that_its_owner_let_in_too_late_waits_on,
-    a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it,
-    calls_of_one_owner_that_ask_together_go_in_together,
-    guards_that_go_at_the_same_time_are_not_taken_for_lost,
-    an_owner_in_many_tasks_is_counted_right,
+    waiting_calls_of_one_owner_enter_together,
+    a_call_admitted_too_late_by_its_owner_continues_to_wait,
+    a_waiting_call_enters_though_another_call_of_its_owner_overtook_it,
+    concurrent_calls_of_one_owner_enter_together,
+    guards_released_at_the_same_time_are_not_taken_for_lost,
+    an_owner_in_many_tasks_is_counted_exactly,
     owners_in_many_tasks_exclude_each_other,
 }
 
@@ -26,9 +26,7 @@ over_tls! {
     owners_in_many_tasks_exclude_each_other,
 }
 
-async fn calls_of_one_owner_that_wait_together_go_in_together(
-    stage: &Stage<impl Family>,
-) -> Played {
+async fn waiting_calls_of_one_owner_enter_together(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -56,7 +54,9 @@ async fn calls_of_one_owner_that_wait_together_go_in_together(
 }
 
 /// The owner holds the lock when its second call is woken, and holds it no more when the call runs.
-async fn a_call_that_its_owner_let_in_too_late_waits_on(stage: &Stage<impl Family>) -> Played {
+async fn a_call_admitted_too_late_by_its_owner_continues_to_wait(
+    stage: &Stage<impl Family>,
+) -> Played {
     let other = stage.client().await?;
     let name = stage.name("stock");
     for limit in [32, 0] {
@@ -79,7 +79,7 @@ async fn a_call_that_its_owner_let_in_too_late_waits_on(stage: &Stage<impl Famil
 }
 
 /// The call at the head of the queue pauses between two requests when another call of its owner, a try, acquires the lock.
-async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it<F: Family>(
+async fn a_waiting_call_enters_though_another_call_of_its_owner_overtook_it<F: Family>(
     stage: &Stage<F>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -113,7 +113,7 @@ async fn a_waiting_owner_goes_in_though_another_of_its_calls_overtook_it<F: Fami
 }
 
 /// Both requests are under way before either is answered.
-async fn calls_of_one_owner_that_ask_together_go_in_together(stage: &Stage<impl Family>) -> Played {
+async fn concurrent_calls_of_one_owner_enter_together(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.one_owners(&name);
@@ -141,7 +141,7 @@ async fn calls_of_one_owner_that_ask_together_go_in_together(stage: &Stage<impl 
 }
 
 /// The release of the last guard may overtake that of the one before it.
-async fn guards_that_go_at_the_same_time_are_not_taken_for_lost(
+async fn guards_released_at_the_same_time_are_not_taken_for_lost(
     stage: &Stage<impl Family>,
 ) -> Played {
     let (a, b) = stage.clients().await?;
@@ -165,7 +165,7 @@ async fn guards_that_go_at_the_same_time_are_not_taken_for_lost(
     Ok(())
 }
 
-async fn an_owner_in_many_tasks_is_counted_right(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_in_many_tasks_is_counted_exactly(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);

@@ -12,18 +12,18 @@ use crate::support::eventually;
 
 with_every_lock! {
     a_waiter_gets_the_lock_as_soon_as_it_is_released,
-    waiters_of_one_client_get_it_in_the_order_they_asked,
-    a_busy_lock_is_no_reason_to_wait_for_who_only_tries,
-    a_wait_that_is_over_ends_with_none,
+    waiters_of_one_client_are_granted_the_lock_in_arrival_order,
+    a_try_does_not_wait_for_a_busy_lock,
+    a_timed_out_wait_returns_none,
     a_wait_ends_with_the_lock_when_it_is_released_in_time,
-    a_wait_of_no_time_asks_once,
+    a_wait_of_zero_sends_one_request,
     a_wait_may_be_longer_than_any_clock,
-    a_poller_may_be_as_patient_as_it_likes,
+    a_poller_may_have_any_pause,
     waiters_for_different_leases_keep_their_order,
-    a_waiter_that_leaves_lets_the_next_one_move_up,
-    a_wait_that_is_over_lets_the_next_one_move_up,
-    a_lock_that_its_waiter_never_saw_goes_to_the_next,
-    a_poller_gets_the_lock_without_listening,
+    a_waiter_that_leaves_wakes_the_next_one,
+    a_timed_out_wait_wakes_the_next_waiter,
+    a_lock_granted_to_an_unpolled_waiter_goes_to_the_next,
+    a_poller_gets_the_lock_without_a_subscription,
     waiters_that_leave_leave_nothing_behind,
 }
 
@@ -55,7 +55,7 @@ async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(stage: &Stage<impl Fam
     Ok(())
 }
 
-async fn waiters_of_one_client_get_it_in_the_order_they_asked(
+async fn waiters_of_one_client_are_granted_the_lock_in_arrival_order(
     stage: &Stage<impl Family>,
 ) -> Played {
     let other = stage.client().await?;
@@ -86,7 +86,7 @@ async fn waiters_of_one_client_get_it_in_the_order_they_asked(
     Ok(())
 }
 
-async fn a_busy_lock_is_no_reason_to_wait_for_who_only_tries(stage: &Stage<impl Family>) -> Played {
+async fn a_try_does_not_wait_for_a_busy_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -100,7 +100,7 @@ async fn a_busy_lock_is_no_reason_to_wait_for_who_only_tries(stage: &Stage<impl 
     held.release().await
 }
 
-async fn a_wait_that_is_over_ends_with_none(stage: &Stage<impl Family>) -> Played {
+async fn a_timed_out_wait_returns_none(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -143,7 +143,7 @@ async fn a_wait_ends_with_the_lock_when_it_is_released_in_time(
 }
 
 /// A wait of no time behaves as `tryLock(0)` in Java, and the same on every engine.
-async fn a_wait_of_no_time_asks_once(stage: &Stage<impl Family>) -> Played {
+async fn a_wait_of_zero_sends_one_request(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let got = a.lock(&*name).acquire_timeout(Duration::ZERO).await?;
@@ -170,7 +170,7 @@ async fn a_wait_may_be_longer_than_any_clock(stage: &Stage<impl Family>) -> Play
     Ok(())
 }
 
-async fn a_poller_gets_the_lock_without_listening(stage: &Stage<impl Family>) -> Played {
+async fn a_poller_gets_the_lock_without_a_subscription(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let poll = Wait::Poll(Backoff::new(
@@ -196,7 +196,7 @@ async fn a_poller_gets_the_lock_without_listening(stage: &Stage<impl Family>) ->
 }
 
 /// The pauses are cut short by the end of the holder's lease, more than once.
-async fn a_poller_may_be_as_patient_as_it_likes(stage: &Stage<impl Family>) -> Played {
+async fn a_poller_may_have_any_pause(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Duration::from_millis(2500);
@@ -245,7 +245,7 @@ async fn waiters_for_different_leases_keep_their_order(stage: &Stage<impl Family
     Ok(())
 }
 
-async fn a_waiter_that_leaves_lets_the_next_one_move_up(stage: &Stage<impl Family>) -> Played {
+async fn a_waiter_that_leaves_wakes_the_next_one(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -268,7 +268,7 @@ async fn a_waiter_that_leaves_lets_the_next_one_move_up(stage: &Stage<impl Famil
     Ok(())
 }
 
-async fn a_wait_that_is_over_lets_the_next_one_move_up(stage: &Stage<impl Family>) -> Played {
+async fn a_timed_out_wait_wakes_the_next_waiter(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -296,7 +296,9 @@ async fn a_wait_that_is_over_lets_the_next_one_move_up(stage: &Stage<impl Family
 }
 
 /// The lock is passed to a waiter that is dropped before it is polled again.
-async fn a_lock_that_its_waiter_never_saw_goes_to_the_next(stage: &Stage<impl Family>) -> Played {
+async fn a_lock_granted_to_an_unpolled_waiter_goes_to_the_next(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
 

@@ -10,23 +10,23 @@ use crate::stage::{Family, PATIENCE, Played, Player, Stage, begun, in_time, seen
 use crate::support::eventually;
 
 with_every_lock! {
-    a_watch_tells_what_is_held_and_what_happens_then,
-    a_watch_tells_a_lease_that_ran_out_from_a_release,
-    what_is_taken_by_force_is_told,
-    a_watch_that_is_asked_impatiently_misses_nothing,
-    a_grant_is_told_with_the_label_that_follows_it,
-    a_watch_that_is_dropped_listens_no_more,
+    a_watch_reports_current_holds_and_later_events,
+    a_watch_distinguishes_an_expired_lease_from_a_release,
+    a_force_release_is_reported,
+    a_watch_with_cancelled_calls_misses_nothing,
+    a_grant_is_reported_with_the_label_that_follows_it,
+    a_dropped_watch_unsubscribes,
     ;
-    a_hold_too_short_to_be_seen_is_told,
-    a_watch_sees_what_its_pattern_and_its_prefix_let_it_see,
-    many_quick_holds_are_told_once_each_and_in_order,
+    a_hold_too_short_to_be_polled_is_reported,
+    a_watch_reports_only_its_pattern_and_prefix,
+    many_quick_holds_are_reported_once_each_and_in_order,
 }
 
 over_tls! {
-    a_watch_tells_what_is_held_and_what_happens_then,
+    a_watch_reports_current_holds_and_later_events,
 }
 
-async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage<impl Family>) -> Played {
+async fn a_watch_reports_current_holds_and_later_events(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let first = a.lock(&*name).acquire().await?;
@@ -45,7 +45,9 @@ async fn a_watch_tells_what_is_held_and_what_happens_then(stage: &Stage<impl Fam
     tells(&mut watch, &name, &new, Change::Released).await
 }
 
-async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage<impl Family>) -> Played {
+async fn a_watch_distinguishes_an_expired_lease_from_a_release(
+    stage: &Stage<impl Family>,
+) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lease = Lease::Fixed(Duration::from_secs(6));
@@ -64,7 +66,7 @@ async fn a_watch_tells_a_lease_that_ran_out_from_a_release(stage: &Stage<impl Fa
     Ok(())
 }
 
-async fn a_hold_too_short_to_be_seen_is_told(stage: &Stage<impl Family>) -> Played {
+async fn a_hold_too_short_to_be_polled_is_reported(stage: &Stage<impl Family>) -> Played {
     if !stage.tells_all() {
         return Ok(());
     }
@@ -81,7 +83,7 @@ async fn a_hold_too_short_to_be_seen_is_told(stage: &Stage<impl Family>) -> Play
     nothing_more(&mut watch).await
 }
 
-async fn what_is_taken_by_force_is_told(stage: &Stage<impl Family>) -> Played {
+async fn a_force_release_is_reported(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -98,9 +100,7 @@ async fn what_is_taken_by_force_is_told(stage: &Stage<impl Family>) -> Played {
     nothing_more(&mut watch).await
 }
 
-async fn a_watch_sees_what_its_pattern_and_its_prefix_let_it_see(
-    stage: &Stage<impl Family>,
-) -> Played {
+async fn a_watch_reports_only_its_pattern_and_prefix(stage: &Stage<impl Family>) -> Played {
     if !stage.tells_releases() {
         return Ok(());
     }
@@ -135,7 +135,9 @@ async fn a_watch_sees_what_its_pattern_and_its_prefix_let_it_see(
     nothing_more(&mut watch).await
 }
 
-async fn many_quick_holds_are_told_once_each_and_in_order(stage: &Stage<impl Family>) -> Played {
+async fn many_quick_holds_are_reported_once_each_and_in_order(
+    stage: &Stage<impl Family>,
+) -> Played {
     const TASKS: usize = 4;
     const CYCLES: usize = 60;
     if !stage.tells_all() {
@@ -195,7 +197,7 @@ fn check_order(events: &[Event]) {
     }
 }
 
-async fn a_watch_that_is_asked_impatiently_misses_nothing(stage: &Stage<impl Family>) -> Played {
+async fn a_watch_with_cancelled_calls_misses_nothing(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let mut watch = b.admin().watch(stage.name("*"));
@@ -225,7 +227,7 @@ async fn a_watch_that_is_asked_impatiently_misses_nothing(stage: &Stage<impl Fam
     Ok(())
 }
 
-async fn a_grant_is_told_with_the_label_that_follows_it(stage: &Stage<impl Family>) -> Played {
+async fn a_grant_is_reported_with_the_label_that_follows_it(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let mut watch = watching(stage, &b).await?;
     let held = a.lock(stage.name("stock")).acquire().await?;
@@ -251,7 +253,7 @@ async fn a_grant_is_told_with_the_label_that_follows_it(stage: &Stage<impl Famil
     Ok(())
 }
 
-async fn a_watch_that_is_dropped_listens_no_more(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_watch_unsubscribes(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let watch = watching(stage, &b).await?;

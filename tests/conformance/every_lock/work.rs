@@ -11,23 +11,23 @@ use tokio::task::yield_now;
 use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, waits};
 
 with_every_lock! {
-    work_under_a_guard_gives_its_value,
+    work_under_a_guard_returns_its_value,
     work_under_a_guard_is_dropped_when_the_lock_is_lost,
-    work_under_a_lost_guard_is_never_begun,
-    work_may_be_given_up_and_its_guard_kept,
-    run_gives_the_works_value_and_the_lock_back,
-    run_gives_the_works_own_error_as_it_is,
+    work_under_a_lost_guard_is_never_started,
+    work_may_be_dropped_and_its_guard_kept,
+    run_returns_the_value_of_the_work_and_releases_the_lock,
+    run_returns_the_error_of_the_work_unchanged,
     run_fails_if_the_lock_was_lost_before_the_work_ended,
     run_fails_if_the_lock_was_lost_though_its_client_waits_for_it,
     run_fails_if_the_work_blocked_for_longer_than_the_lease,
     work_that_blocked_for_longer_than_the_lease_is_not_done_under_the_guard,
     run_drops_the_work_when_the_lock_is_lost,
-    run_drops_the_work_when_the_lock_was_held_too_long,
-    run_begins_no_work_without_the_lock,
-    a_run_that_is_dropped_gives_the_lock_back,
-    work_that_panics_gives_the_lock_back,
+    run_drops_the_work_after_max_hold,
+    run_starts_no_work_without_the_lock,
+    a_dropped_run_releases_the_lock,
+    work_that_panics_releases_the_lock,
     ;
-    a_run_goes_through_inside_another_of_the_same_owner,
+    a_run_succeeds_nested_in_another_of_the_same_owner,
     run_fails_if_the_lock_was_lost_though_another_guard_ends_with_it,
 }
 
@@ -58,7 +58,7 @@ fn lost<T>(ended: Result<T, RunError<T>>) -> Option<T> {
     error.into_output()
 }
 
-async fn work_under_a_guard_gives_its_value(stage: &Stage<impl Family>) -> Played {
+async fn work_under_a_guard_returns_its_value(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let borrowed = String::from("42");
@@ -106,7 +106,7 @@ async fn work_under_a_guard_is_dropped_when_the_lock_is_lost(stage: &Stage<impl 
     Ok(())
 }
 
-async fn work_under_a_lost_guard_is_never_begun(stage: &Stage<impl Family>) -> Played {
+async fn work_under_a_lost_guard_is_never_started(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client.lock(&*name).acquire().await?;
@@ -117,7 +117,7 @@ async fn work_under_a_lost_guard_is_never_begun(stage: &Stage<impl Family>) -> P
     Ok(())
 }
 
-async fn work_may_be_given_up_and_its_guard_kept(stage: &Stage<impl Family>) -> Played {
+async fn work_may_be_dropped_and_its_guard_kept(stage: &Stage<impl Family>) -> Played {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let work = Arc::new(());
@@ -129,7 +129,9 @@ async fn work_may_be_given_up_and_its_guard_kept(stage: &Stage<impl Family>) -> 
     held.release().await
 }
 
-async fn run_gives_the_works_value_and_the_lock_back(stage: &Stage<impl Family>) -> Played {
+async fn run_returns_the_value_of_the_work_and_releases_the_lock(
+    stage: &Stage<impl Family>,
+) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let outside = b.lock(&*name);
@@ -145,7 +147,7 @@ async fn run_gives_the_works_value_and_the_lock_back(stage: &Stage<impl Family>)
     got.expect("it was given back").release().await
 }
 
-async fn run_gives_the_works_own_error_as_it_is(stage: &Stage<impl Family>) -> Played {
+async fn run_returns_the_error_of_the_work_unchanged(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let done = a.lock(&*name).run(async |_| Err::<(), _>("its own error"));
@@ -242,7 +244,7 @@ async fn run_drops_the_work_when_the_lock_is_lost(stage: &Stage<impl Family>) ->
     got.expect("it is free").release().await
 }
 
-async fn run_drops_the_work_when_the_lock_was_held_too_long(stage: &Stage<impl Family>) -> Played {
+async fn run_drops_the_work_after_max_hold(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let work = Arc::new(());
@@ -255,7 +257,7 @@ async fn run_drops_the_work_when_the_lock_was_held_too_long(stage: &Stage<impl F
     got.expect("it is free").release().await
 }
 
-async fn run_begins_no_work_without_the_lock(stage: &Stage<impl Family>) -> Played {
+async fn run_starts_no_work_without_the_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -270,7 +272,7 @@ async fn run_begins_no_work_without_the_lock(stage: &Stage<impl Family>) -> Play
     Ok(())
 }
 
-async fn a_run_goes_through_inside_another_of_the_same_owner(stage: &Stage<impl Family>) -> Played {
+async fn a_run_succeeds_nested_in_another_of_the_same_owner(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -320,7 +322,7 @@ async fn run_fails_if_the_lock_was_lost_though_another_guard_ends_with_it(
     Ok(())
 }
 
-async fn a_run_that_is_dropped_gives_the_lock_back(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_run_releases_the_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let work = Arc::new(());
@@ -342,7 +344,7 @@ async fn a_run_that_is_dropped_gives_the_lock_back(stage: &Stage<impl Family>) -
     got.expect("it was given back").release().await
 }
 
-async fn work_that_panics_gives_the_lock_back(stage: &Stage<impl Family>) -> Played {
+async fn work_that_panics_releases_the_lock(stage: &Stage<impl Family>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name);

@@ -9,8 +9,8 @@ use super::{all_free, two};
 use crate::stage::{ASLEEP, Played, Stage, in_time};
 
 on_every_engine_with_scripts! { play with Plain:
-    locks_of_every_kind_are_taken_together,
-    a_try_of_every_kind_that_fails_leaves_each_as_it_was,
+    locks_of_every_kind_are_acquired_together,
+    a_failed_try_of_every_kind_leaves_each_unchanged,
     a_fair_lock_among_them_is_never_queued_for,
     permits_of_one_semaphore_are_added_up,
 }
@@ -62,7 +62,7 @@ fn every_kind(client: &Client, stage: &Stage) -> Vec<Member> {
 
 const KINDS: [&str; 6] = ["plain", "fenced", "fair", "simple", "read", "write"];
 
-async fn locks_of_every_kind_are_taken_together(stage: &Stage) -> Played {
+async fn locks_of_every_kind_are_acquired_together(stage: &Stage) -> Played {
     let (a, b, _) = two(stage).await?;
     for wait in [Duration::ZERO, Duration::from_secs(5)] {
         let all = MultiLock::new(every_kind(&a, stage));
@@ -94,7 +94,7 @@ async fn locks_of_every_kind_are_taken_together(stage: &Stage) -> Played {
 }
 
 /// Another client holds each of them in turn.
-async fn a_try_of_every_kind_that_fails_leaves_each_as_it_was(stage: &Stage) -> Played {
+async fn a_failed_try_of_every_kind_leaves_each_unchanged(stage: &Stage) -> Played {
     let (a, b, _) = two(stage).await?;
     let semaphore = b.semaphore(stage.name("permits"));
     semaphore.set_total(3).await?;

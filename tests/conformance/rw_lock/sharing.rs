@@ -9,27 +9,27 @@ use super::{Sleeper, nothing_is_left, two, writer_waits};
 use crate::stage::{ASLEEP, PATIENCE, Played, Stage, Write, begun, in_time, seen, soon};
 
 on_every_engine_with_scripts! { play with Write:
-    readers_hold_it_together_and_keep_writers_out,
-    a_writer_keeps_readers_out,
-    readers_wait_behind_a_writer_that_waits,
+    readers_share_the_lock_and_exclude_writers,
+    a_writer_excludes_readers,
+    readers_wait_behind_a_waiting_writer,
     a_writer_that_gives_up_lets_readers_in_at_once,
-    a_poller_that_writes_is_waited_for_too,
+    readers_wait_behind_a_polling_writer_too,
     readers_that_never_pause_do_not_starve_a_writer,
     readers_are_let_in_together_after_a_writer,
-    a_reader_that_dies_ends_alone,
-    a_short_lease_of_one_reader_cuts_no_others_short,
+    a_crashed_reader_ends_no_other_reader,
+    a_short_lease_of_one_reader_shortens_no_other,
     a_nested_lease_never_shortens_the_lock,
     a_lookup_shows_readers_and_writers,
-    a_lock_forced_open_is_every_readers_loss,
-    one_readers_hold_is_given_back_by_its_owner,
+    a_force_release_is_lost_to_every_reader,
+    the_hold_of_one_reader_is_released_by_its_owner_id,
     a_reader_that_is_dropped_wakes_the_writer,
-    a_reader_enters_again,
+    a_reader_re_enters,
 }
 
 /// Long enough for the store's reply that another client holds it.
 const SHORT: Duration = Duration::from_millis(1000);
 
-async fn readers_hold_it_together_and_keep_writers_out(stage: &Stage<Write>) -> Played {
+async fn readers_share_the_lock_and_exclude_writers(stage: &Stage<Write>) -> Played {
     let (a, b, lock, other) = two(stage).await?;
     let mine = lock.read().acquire().await?;
     let theirs = in_time(other.read().acquire()).await?;
@@ -48,7 +48,7 @@ async fn readers_hold_it_together_and_keep_writers_out(stage: &Stage<Write>) -> 
     nothing_is_left(&[&a, &b], lock.name()).await
 }
 
-async fn a_writer_keeps_readers_out(stage: &Stage<Write>) -> Played {
+async fn a_writer_excludes_readers(stage: &Stage<Write>) -> Played {
     let (_a, _b, lock, other) = two(stage).await?;
     let writer = lock.write().acquire().await?;
     for lock in [&lock, &other] {
@@ -63,7 +63,7 @@ async fn a_writer_keeps_readers_out(stage: &Stage<Write>) -> Played {
     in_time(waiting).await?.release().await
 }
 
-async fn readers_wait_behind_a_writer_that_waits(stage: &Stage<Write>) -> Played {
+async fn readers_wait_behind_a_waiting_writer(stage: &Stage<Write>) -> Played {
     let (a, _b, lock, other) = two(stage).await?;
     let reader = lock.read().acquire().await?;
     let writer = tokio::spawn(other.write().acquire());
@@ -107,7 +107,7 @@ async fn a_writer_that_gives_up_lets_readers_in_at_once(stage: &Stage<Write>) ->
     reader.release().await
 }
 
-async fn a_poller_that_writes_is_waited_for_too(stage: &Stage<Write>) -> Played {
+async fn readers_wait_behind_a_polling_writer_too(stage: &Stage<Write>) -> Played {
     let (a, _b, lock, other) = two(stage).await?;
     let reader = lock.read().acquire().await?;
     let pause = Duration::from_millis(20);
@@ -176,7 +176,7 @@ async fn readers_are_let_in_together_after_a_writer(stage: &Stage<Write>) -> Pla
     .await
 }
 
-async fn a_reader_that_dies_ends_alone(stage: &Stage<Write>) -> Played {
+async fn a_crashed_reader_ends_no_other_reader(stage: &Stage<Write>) -> Played {
     let (a, b, lock, other) = two(stage).await?;
     let lives = lock.read().acquire().await?;
     let short = Lease::Fixed(Duration::from_millis(1500));
@@ -197,7 +197,7 @@ async fn a_reader_that_dies_ends_alone(stage: &Stage<Write>) -> Played {
     nothing_is_left(&[&a, &b], lock.name()).await
 }
 
-async fn a_short_lease_of_one_reader_cuts_no_others_short(stage: &Stage<Write>) -> Played {
+async fn a_short_lease_of_one_reader_shortens_no_other(stage: &Stage<Write>) -> Played {
     let (_a, _b, lock, other) = two(stage).await?;
     let long = Lease::Fixed(Duration::from_secs(30));
     let long = lock.read().with_lease(long).acquire().await?;
@@ -253,7 +253,7 @@ async fn a_lookup_shows_readers_and_writers(stage: &Stage<Write>) -> Played {
     writer.release().await
 }
 
-async fn a_lock_forced_open_is_every_readers_loss(stage: &Stage<Write>) -> Played {
+async fn a_force_release_is_lost_to_every_reader(stage: &Stage<Write>) -> Played {
     let (a, b, lock, other) = two(stage).await?;
     soon(stage, async || {
         let mine = lock.read().acquire().await?;
@@ -273,7 +273,7 @@ async fn a_lock_forced_open_is_every_readers_loss(stage: &Stage<Write>) -> Playe
     .await
 }
 
-async fn one_readers_hold_is_given_back_by_its_owner(stage: &Stage<Write>) -> Played {
+async fn the_hold_of_one_reader_is_released_by_its_owner_id(stage: &Stage<Write>) -> Played {
     let (_a, b, lock, other) = two(stage).await?;
     let mine = lock.read().acquire().await?;
     let theirs = other.read().acquire().await?;
@@ -304,7 +304,7 @@ async fn a_reader_that_is_dropped_wakes_the_writer(stage: &Stage<Write>) -> Play
     .await
 }
 
-async fn a_reader_enters_again(stage: &Stage<Write>) -> Played {
+async fn a_reader_re_enters(stage: &Stage<Write>) -> Played {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     let reading = lock.read().with_owner(&me);

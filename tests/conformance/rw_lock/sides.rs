@@ -9,13 +9,13 @@ use crate::stage::{Played, Stage, Write, begun, in_time, seen, soon};
 
 on_every_engine_with_scripts! { play with Write:
     the_writer_may_read,
-    a_writer_that_reads_on_lets_other_readers_in,
-    a_reader_given_back_under_its_own_writer_leaves_the_writer,
+    a_downgraded_writer_lets_other_readers_in,
+    a_reader_released_under_its_own_writer_leaves_the_writer,
     a_downgrade_lets_waiting_readers_in_at_once,
-    a_downgrade_of_a_lost_lock_says_so,
-    the_only_reader_may_upgrade_and_goes_back_to_reading,
+    a_downgrade_of_a_lost_lock_reports_the_loss,
+    the_only_reader_may_upgrade_and_downgrade_again,
     one_of_many_readers_may_not_upgrade,
-    who_reads_does_not_wait_for_itself_to_write,
+    a_reader_does_not_wait_for_itself_to_upgrade,
 }
 
 async fn the_writer_may_read(stage: &Stage<Write>) -> Played {
@@ -36,7 +36,7 @@ async fn the_writer_may_read(stage: &Stage<Write>) -> Played {
     in_time(stranger).await?.release().await
 }
 
-async fn a_writer_that_reads_on_lets_other_readers_in(stage: &Stage<Write>) -> Played {
+async fn a_downgraded_writer_lets_other_readers_in(stage: &Stage<Write>) -> Played {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     soon(stage, async || {
@@ -55,9 +55,7 @@ async fn a_writer_that_reads_on_lets_other_readers_in(stage: &Stage<Write>) -> P
     .await
 }
 
-async fn a_reader_given_back_under_its_own_writer_leaves_the_writer(
-    stage: &Stage<Write>,
-) -> Played {
+async fn a_reader_released_under_its_own_writer_leaves_the_writer(stage: &Stage<Write>) -> Played {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     let writer = lock.write().with_owner(&me).acquire().await?;
@@ -91,7 +89,7 @@ async fn a_downgrade_lets_waiting_readers_in_at_once(stage: &Stage<Write>) -> Pl
     .await
 }
 
-async fn a_downgrade_of_a_lost_lock_says_so(stage: &Stage<Write>) -> Played {
+async fn a_downgrade_of_a_lost_lock_reports_the_loss(stage: &Stage<Write>) -> Played {
     let (a, b, lock, other) = two(stage).await?;
     let writer = lock.write().acquire().await?;
     assert!(b.admin().force_release(lock.name()).await?);
@@ -103,7 +101,7 @@ async fn a_downgrade_of_a_lost_lock_says_so(stage: &Stage<Write>) -> Played {
     next.release().await
 }
 
-async fn the_only_reader_may_upgrade_and_goes_back_to_reading(stage: &Stage<Write>) -> Played {
+async fn the_only_reader_may_upgrade_and_downgrade_again(stage: &Stage<Write>) -> Played {
     let (a, b, lock, other) = two(stage).await?;
     let reader = lock.read().acquire().await?;
     let writer = reader.try_upgrade().await?.expect("nobody else reads");
@@ -135,7 +133,7 @@ async fn one_of_many_readers_may_not_upgrade(stage: &Stage<Write>) -> Played {
     theirs.release().await
 }
 
-async fn who_reads_does_not_wait_for_itself_to_write(stage: &Stage<Write>) -> Played {
+async fn a_reader_does_not_wait_for_itself_to_upgrade(stage: &Stage<Write>) -> Played {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     let reader = lock.read().with_owner(&me).acquire().await?;

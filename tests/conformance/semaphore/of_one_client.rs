@@ -6,13 +6,13 @@ use super::{counts, two};
 use crate::stage::{ASLEEP, Played, Semaphore, Stage, in_time};
 
 on_every_engine_with_scripts! { play with Semaphore:
-    who_wants_more_than_there_are_keeps_its_own_client_out_of_nothing,
-    who_wants_more_than_are_left_lets_its_own_client_have_them,
-    who_says_how_many_does_not_wait_behind_who_cannot,
-    who_wants_several_is_not_starved_by_its_own_client,
+    a_request_above_the_total_blocks_no_call_of_its_own_client,
+    a_request_above_the_available_permits_leaves_them_to_its_own_client,
+    a_call_that_sets_the_total_does_not_wait_behind_one_that_cannot,
+    a_request_for_several_permits_is_not_starved_by_its_own_client,
 }
 
-async fn who_wants_more_than_there_are_keeps_its_own_client_out_of_nothing(
+async fn a_request_above_the_total_blocks_no_call_of_its_own_client(
     stage: &Stage<Semaphore>,
 ) -> Played {
     let (a, _) = two(stage, 2).await?;
@@ -26,7 +26,7 @@ async fn who_wants_more_than_there_are_keeps_its_own_client_out_of_nothing(
     counts(&a, 3, 0).await
 }
 
-async fn who_wants_more_than_are_left_lets_its_own_client_have_them(
+async fn a_request_above_the_available_permits_leaves_them_to_its_own_client(
     stage: &Stage<Semaphore>,
 ) -> Played {
     let (a, b) = two(stage, 3).await?;
@@ -40,7 +40,9 @@ async fn who_wants_more_than_are_left_lets_its_own_client_have_them(
     counts(&a, 2, 0).await
 }
 
-async fn who_says_how_many_does_not_wait_behind_who_cannot(stage: &Stage<Semaphore>) -> Played {
+async fn a_call_that_sets_the_total_does_not_wait_behind_one_that_cannot(
+    stage: &Stage<Semaphore>,
+) -> Played {
     let (a, _) = stage.clients().await?;
     let semaphore = a.semaphore(stage.name("exports"));
     let waiting = tokio::spawn(semaphore.permit().acquire());
@@ -53,7 +55,9 @@ async fn who_says_how_many_does_not_wait_behind_who_cannot(stage: &Stage<Semapho
 }
 
 /// The tasks have separate queues in the client; in the store's queue the first one is served.
-async fn who_wants_several_is_not_starved_by_its_own_client(stage: &Stage<Semaphore>) -> Played {
+async fn a_request_for_several_permits_is_not_starved_by_its_own_client(
+    stage: &Stage<Semaphore>,
+) -> Played {
     let (a, _) = two(stage, 3).await?;
     let held = a.permits(3).acquire().await?;
     let big = tokio::spawn(a.permits(3).acquire());

@@ -9,11 +9,11 @@ use super::{counts, release};
 use crate::stage::{Played, Semaphore, Stage, in_time, seen};
 
 on_every_engine_with_scripts! { play with Semaphore:
-    who_has_permits_is_seen,
-    a_watch_tells_of_permits,
+    permit_holders_are_visible,
+    a_watch_reports_permits,
 }
 
-async fn who_has_permits_is_seen(stage: &Stage<Semaphore>) -> Played {
+async fn permit_holders_are_visible(stage: &Stage<Semaphore>) -> Played {
     let name = stage.name("exports");
     let labelled = stage.builder().label("exporter");
     let a = stage.connect(labelled).await?;
@@ -60,7 +60,7 @@ async fn who_has_permits_is_seen(stage: &Stage<Semaphore>) -> Played {
     counts(&semaphore, 4, 0).await
 }
 
-async fn a_watch_tells_of_permits(stage: &Stage<Semaphore>) -> Played {
+async fn a_watch_reports_permits(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = stage.clients().await?;
     let name = stage.name("exports");
     let semaphore = a.semaphore(&*name).with_permits(2);

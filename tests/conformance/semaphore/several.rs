@@ -6,14 +6,14 @@ use super::{counts, release, somebody_is_in_line, two};
 use crate::stage::{ASLEEP, Played, Semaphore, Stage, begun, in_time, soon, waits};
 
 on_every_engine_with_scripts! { play with Semaphore:
-    several_are_had_all_or_none,
-    who_waits_for_several_is_not_starved_by_those_who_want_one,
-    who_waits_for_several_and_leaves_lets_the_others_in,
-    those_who_wait_for_several_are_let_in_as_enough_come_back,
-    who_wants_more_than_there_are_keeps_nobody_out,
+    several_permits_are_granted_all_or_none,
+    a_waiter_for_several_permits_is_not_starved_by_waiters_for_one,
+    a_waiter_for_several_permits_that_leaves_lets_the_others_in,
+    waiters_for_several_permits_enter_as_enough_are_released,
+    a_request_above_the_total_blocks_no_other_client,
 }
 
-async fn several_are_had_all_or_none(stage: &Stage<Semaphore>) -> Played {
+async fn several_permits_are_granted_all_or_none(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 5).await?;
     let three = a.permits(3).acquire().await?;
     assert_eq!(three.permit_ids().len(), 3);
@@ -30,7 +30,7 @@ async fn several_are_had_all_or_none(stage: &Stage<Semaphore>) -> Played {
     counts(&a, 5, 0).await
 }
 
-async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
+async fn a_waiter_for_several_permits_is_not_starved_by_waiters_for_one(
     stage: &Stage<Semaphore>,
 ) -> Played {
     let (a, b) = two(stage, 2).await?;
@@ -52,7 +52,9 @@ async fn who_waits_for_several_is_not_starved_by_those_who_want_one(
     in_time(small).await.expect("no panic")?.release().await
 }
 
-async fn who_waits_for_several_and_leaves_lets_the_others_in(stage: &Stage<Semaphore>) -> Played {
+async fn a_waiter_for_several_permits_that_leaves_lets_the_others_in(
+    stage: &Stage<Semaphore>,
+) -> Played {
     let (a, b) = two(stage, 2).await?;
     let held = a.permit().acquire().await?;
     // The waiter acquires them at once, not with its next poll.
@@ -76,7 +78,7 @@ async fn who_waits_for_several_and_leaves_lets_the_others_in(stage: &Stage<Semap
     counts(&a, 2, 0).await
 }
 
-async fn those_who_wait_for_several_are_let_in_as_enough_come_back(
+async fn waiters_for_several_permits_enter_as_enough_are_released(
     stage: &Stage<Semaphore>,
 ) -> Played {
     let (a, b) = two(stage, 4).await?;
@@ -91,7 +93,7 @@ async fn those_who_wait_for_several_are_let_in_as_enough_come_back(
     release(vec![first, second]).await
 }
 
-async fn who_wants_more_than_there_are_keeps_nobody_out(stage: &Stage<Semaphore>) -> Played {
+async fn a_request_above_the_total_blocks_no_other_client(stage: &Stage<Semaphore>) -> Played {
     let (a, b) = two(stage, 2).await?;
     let held = a.permit().acquire().await?;
     let too_many = tokio::spawn(b.permits(3).acquire());

@@ -23,7 +23,7 @@ use support::process::{self, Process, say, say_outcome};
 use support::{RedisServer, wait_until};
 
 #[test]
-fn a_parent_keeps_and_renews_its_locks_whatever_its_forked_child_does_with_the_guards() {
+fn a_parent_keeps_and_renews_its_locks_while_its_forked_child_uses_the_guards() {
     let server = RedisServer::start();
     let mut parent = Process::start("parent", &server.url());
     let holders = || NAMES.map(|name| server.hgetall(name));

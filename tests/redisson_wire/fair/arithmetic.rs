@@ -12,7 +12,7 @@ use super::support::{RedisServer, eventually, simulated};
 use super::{LEASE, PATIENCE, connect, leaves_nothing};
 
 #[test]
-fn a_waiter_of_ours_has_the_time_of_the_java_before_it_and_five_minutes() {
+fn our_waiter_has_the_timeout_of_the_redisson_waiter_before_it_plus_five_minutes() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -31,7 +31,7 @@ fn a_waiter_of_ours_has_the_time_of_the_java_before_it_and_five_minutes() {
 
 /// A waiter restores its full timeout with each request, every few seconds.
 #[test]
-fn a_waiter_of_ours_raises_its_time_again() {
+fn our_waiter_raises_its_timeout_again() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -50,7 +50,7 @@ fn a_waiter_of_ours_raises_its_time_again() {
 
 /// A Java `tryLockAsync` that gives up subtracts five minutes from all waiters behind it, however short its wait was.
 #[test]
-fn a_waiter_that_javas_arithmetic_has_passed_over_comes_back_to_the_front() {
+fn a_waiter_skipped_by_redissons_arithmetic_returns_to_the_front() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -90,7 +90,7 @@ fn a_waiter_that_javas_arithmetic_has_passed_over_comes_back_to_the_front() {
 
 /// The Java thread that was notified instead does not send its request at once.
 #[test]
-fn a_waiter_that_was_passed_over_and_finds_the_lock_free_has_it_at_once() {
+fn a_skipped_waiter_that_finds_the_lock_free_gets_it_at_once() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -113,7 +113,7 @@ fn a_waiter_that_was_passed_over_and_finds_the_lock_free_has_it_at_once() {
 }
 
 #[test]
-fn a_waiter_that_was_passed_over_leaves_nothing_behind_when_it_goes() {
+fn a_skipped_waiter_leaves_nothing_behind_when_it_gives_up() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -138,7 +138,7 @@ fn a_waiter_that_was_passed_over_leaves_nothing_behind_when_it_goes() {
 }
 
 #[test]
-fn a_java_client_whose_clock_is_ahead_costs_ours_no_place() {
+fn a_redisson_client_whose_clock_is_ahead_costs_our_waiter_no_position() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, mut java) = (connect(&server).await, Javas::start(&server).await);
@@ -161,7 +161,7 @@ fn a_java_client_whose_clock_is_ahead_costs_ours_no_place() {
 
 /// A waiter of Redisson's would sleep until the timeout of the last waiter in the queue.
 #[test]
-fn a_waiter_that_came_back_has_the_lock_soon_after_the_end_of_a_dead_holders_lease() {
+fn a_returned_waiter_gets_the_lock_soon_after_the_lease_of_a_crashed_holder() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -187,7 +187,7 @@ fn a_waiter_that_came_back_has_the_lock_soon_after_the_end_of_a_dead_holders_lea
 }
 
 #[test]
-fn a_java_that_died_in_line_is_passed_over_when_its_time_is_over_and_not_before() {
+fn a_crashed_redisson_waiter_is_skipped_when_its_timeout_expires_and_not_before() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -211,7 +211,7 @@ fn a_java_that_died_in_line_is_passed_over_when_its_time_is_over_and_not_before(
 
 /// Redisson's waiters behind such a waiter send requests without pause.
 #[test]
-fn a_java_that_may_be_there_is_waited_for_and_seldom_asked_about() {
+fn a_redisson_waiter_that_may_be_alive_is_waited_for_with_few_polls() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -240,7 +240,7 @@ fn a_java_that_may_be_there_is_waited_for_and_seldom_asked_about() {
 
 /// If it crashes there, all waiters behind it wait for that time.
 #[test]
-fn a_java_behind_many_of_ours_has_no_more_time_than_behind_one() {
+fn a_redisson_waiter_behind_many_of_ours_has_no_more_time_than_behind_one() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -262,7 +262,7 @@ fn a_java_behind_many_of_ours_has_no_more_time_than_behind_one() {
 
 /// If all waiters are of this library, a queue whose waiters were all killed does not stay for long.
 #[test]
-fn a_line_of_ours_ends_soon_and_one_with_a_java_in_it_does_not() {
+fn a_queue_of_ours_expires_soon_and_one_with_a_redisson_waiter_does_not() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -312,7 +312,7 @@ fn a_line_of_ours_ends_soon_and_one_with_a_java_in_it_does_not() {
 /// Redisson's queue has no time to live. With distlock it has one, in case all waiters crash; but it must not expire while there are
 /// waiters.
 #[test]
-fn javas_who_stay_keep_their_places_though_ours_have_gone() {
+fn redisson_waiters_keep_their_positions_after_ours_have_left() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -347,7 +347,7 @@ fn javas_who_stay_keep_their_places_though_ours_have_gone() {
 
 /// All of Redisson's waiters send a request at that moment.
 #[test]
-fn when_a_lease_ends_only_the_first_in_line_asks() {
+fn when_a_lease_ends_only_the_head_of_the_queue_sends_a_request() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;

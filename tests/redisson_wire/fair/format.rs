@@ -11,7 +11,7 @@ use super::support::{RedisServer, eventually};
 use super::{LEASE, PATIENCE, connect, leaves_nothing};
 
 #[tokio::test]
-async fn a_waiter_stands_in_redissons_list_with_its_time_in_redissons_zset() {
+async fn a_waiter_is_in_redissons_list_with_its_timeout_in_redissons_zset() {
     let server = RedisServer::start();
     let client = connect(&server).await;
     let held = hold(&client).await;
@@ -77,7 +77,7 @@ async fn keys_and_channels_follow_redissons_brace_rule() {
 }
 
 #[tokio::test]
-async fn a_release_tells_the_java_thread_that_is_first_and_nobody_else() {
+async fn a_release_notifies_only_the_redisson_thread_at_the_head() {
     let server = RedisServer::start();
     let (client, java) = (connect(&server).await, Javas::start(&server).await);
     let held = hold(&client).await;
@@ -106,7 +106,7 @@ async fn a_release_tells_the_java_thread_that_is_first_and_nobody_else() {
 
 /// Redisson's unlock reports success.
 #[tokio::test]
-async fn an_unlock_of_a_lost_fair_lock_says_so() {
+async fn an_unlock_of_a_lost_fair_lock_reports_the_loss() {
     let server = RedisServer::start();
     let (client, java) = (connect(&server).await, Javas::start(&server).await);
     for taken_over in [false, true] {

@@ -13,7 +13,7 @@ use super::{PATIENCE, connect, leaves_nothing};
 
 /// Redisson waits for such a waiter for ever, or fails.
 #[test]
-fn one_in_the_list_without_a_time_is_passed_over() {
+fn a_queue_entry_without_a_timeout_is_skipped() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -31,7 +31,7 @@ fn one_in_the_list_without_a_time_is_passed_over() {
 
 /// A repair beside it does not delete its mark, by which it is known to have crashed.
 #[test]
-fn who_died_is_passed_over_soon_though_the_line_had_to_be_mended() {
+fn a_crashed_waiter_is_skipped_soon_after_a_repair_of_the_queue() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -58,7 +58,7 @@ fn who_died_is_passed_over_soon_though_the_line_had_to_be_mended() {
 
 /// As long as it is there, every request would scan the whole queue.
 #[test]
-fn nobody_deep_in_the_line_is_taken_out_at_the_next_question() {
+fn a_waiter_deep_in_the_queue_is_not_removed_at_the_next_request() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -77,7 +77,7 @@ fn nobody_deep_in_the_line_is_taken_out_at_the_next_question() {
 
 /// The Redisson thread believes that it is queued, and is never notified.
 #[test]
-fn a_java_with_a_time_and_no_place_gets_a_place() {
+fn a_redisson_waiter_with_a_timeout_and_no_entry_gets_an_entry() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -99,7 +99,7 @@ fn a_java_with_a_time_and_no_place_gets_a_place() {
 
 /// The two then have the same number of elements.
 #[test]
-fn one_of_each_is_mended_too() {
+fn one_missing_entry_and_one_missing_timeout_are_repaired_too() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -122,7 +122,7 @@ fn one_of_each_is_mended_too() {
 }
 
 #[test]
-fn waiters_whose_times_were_deleted_keep_their_places() {
+fn waiters_whose_timeouts_were_deleted_keep_their_positions() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -186,7 +186,7 @@ fn a_waiter_without_a_score_whose_mark_has_expired_queues_once() {
 
 /// An earlier version could leave the queue in this state.
 #[test]
-fn a_waiter_that_is_queued_twice_has_one_entry_after_its_next_question() {
+fn a_waiter_that_is_queued_twice_has_one_entry_after_its_next_request() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;
@@ -207,7 +207,7 @@ fn a_waiter_that_is_queued_twice_has_one_entry_after_its_next_question() {
 
 /// Their order is lost with the list; no waiter is.
 #[test]
-fn waiters_whose_list_was_deleted_come_again() {
+fn waiters_whose_list_was_deleted_are_queued_again() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server).await;

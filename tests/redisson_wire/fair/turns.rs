@@ -12,7 +12,7 @@ use super::{connect, leaves_nothing};
 /// The holder crashed, so there was no message; and Java before 3.32 does not know the end of a hold that was renewed meanwhile. It would
 /// sleep for five minutes, or for ever, and so would all waiters behind it.
 #[test]
-fn a_java_that_sleeps_though_the_lock_is_free_is_woken_by_ours_behind_it() {
+fn a_redisson_waiter_asleep_while_the_lock_is_free_is_woken_by_ours_behind_it() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -40,7 +40,7 @@ fn a_java_that_sleeps_though_the_lock_is_free_is_woken_by_ours_behind_it() {
 
 /// The message that the lock is free went to a crashed waiter, and Java would sleep for as long as the holder might have held the lock.
 #[test]
-fn who_passes_over_a_dead_first_in_line_tells_the_java_behind_it() {
+fn skipping_a_crashed_head_wakes_the_redisson_waiter_behind_it() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);
@@ -67,7 +67,7 @@ fn who_passes_over_a_dead_first_in_line_tells_the_java_behind_it() {
 
 /// Redisson's own waiters publish no message when they leave, and the waiter behind them sleeps on.
 #[test]
-fn the_first_who_gives_up_passes_a_free_lock_on_to_the_java_thread_behind_it() {
+fn a_head_that_gives_up_passes_a_free_lock_to_the_redisson_thread_behind_it() {
     simulated(async || {
         let server = RedisServer::start();
         let (client, java) = (connect(&server).await, Javas::start(&server).await);

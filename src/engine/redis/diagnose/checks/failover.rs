@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_is_needed_and_acks_of_all_or_none() {
+    fn the_delay_is_required_with_acks_of_all_replicas_or_none() {
         assert_eq!(judged(0, 0, false), None, "nobody could take its place");
         for (replicas, acks, delay, verdict) in [
             (2, 0, false, Severity::Warn),

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn three_that_answer_are_enough() {
+    fn three_responding_sentinels_are_enough() {
         let all = seen(&[Some(GOOD); 3]);
         let found = "3 of 3 reply, of 3 in all, quorum 2";
         assert_eq!(verdict(&sentinels(&all)), (Severity::Ok, found));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_that_is_cut_off_must_not_go_on() {
+    fn a_partitioned_master_must_stop_accepting_writes() {
         assert_eq!(verdict(&split(Some("0"))).0, Severity::Warn);
         assert_eq!(verdict(&split(Some("1"))).0, Severity::Ok);
         assert_eq!(verdict(&split(None)).0, Severity::Warn);

@@ -89,7 +89,7 @@ fn only_noeviction_is_safe() {
 }
 
 #[test]
-fn what_a_restart_forgets_is_said() {
+fn data_that_a_restart_loses_is_reported() {
     let judged = |aof, save, fsync| {
         let text = format!("aof_enabled:{aof}\r\n");
         persistence(
@@ -112,7 +112,7 @@ fn what_a_restart_forgets_is_said() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_a_warning_each_time() {
+fn every_check_without_a_reply_is_a_warning() {
     for judge in [version, role, eviction] {
         assert_eq!(judge(None).severity, Severity::Warn);
     }
@@ -120,7 +120,7 @@ fn a_server_that_says_nothing_is_a_warning_each_time() {
 }
 
 #[test]
-fn what_locks_need_must_work_and_the_rest_may_not() {
+fn required_commands_must_work_and_optional_ones_may_fail() {
     let denied = || {
         StoreError::new(
             StoreErrorKind::Denied,
@@ -164,7 +164,7 @@ fn clocks_far_apart_are_warned_of() {
 }
 
 #[test]
-fn a_network_that_anybody_can_read_is_warned_of() {
+fn an_unencrypted_network_is_warned_of() {
     use crate::engine::redis::{Address, Endpoint};
     let judged = |endpoint| {
         let address = Address {

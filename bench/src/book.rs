@@ -113,16 +113,21 @@ pub(crate) struct Spread {
 }
 
 /// The place of a figure: scenario and cell.
-pub(crate) type Place<'a> = (&'a str, &'a str);
+pub(crate) type FigureKey<'a> = (&'a str, &'a str);
 
 impl Book {
     /// Returns one figure of one contestant, over the repetitions.
-    pub(crate) fn spread(&self, at: Place<'_>, contestant: &str, figure: &str) -> Option<Spread> {
+    pub(crate) fn spread(
+        &self,
+        at: FigureKey<'_>,
+        contestant: &str,
+        figure: &str,
+    ) -> Option<Spread> {
         let found = self.found(at, contestant, figure);
         Spread::of(found.into_iter().map(|(_, value)| value).collect())
     }
 
-    pub(crate) fn median(&self, at: Place<'_>, contestant: &str, figure: &str) -> Option<f64> {
+    pub(crate) fn median(&self, at: FigureKey<'_>, contestant: &str, figure: &str) -> Option<f64> {
         self.spread(at, contestant, figure)
             .map(|spread| spread.median)
     }
@@ -131,7 +136,7 @@ impl Book {
     /// time.
     pub(crate) fn ratio(
         &self,
-        at: Place<'_>,
+        at: FigureKey<'_>,
         figure: &str,
         one: &str,
         other: &str,
@@ -142,7 +147,7 @@ impl Book {
     /// Returns the same ratio for the last two repetitions: a contestant that compiles while it runs is warm by then.
     pub(crate) fn warm_ratio(
         &self,
-        at: Place<'_>,
+        at: FigureKey<'_>,
         figure: &str,
         one: &str,
         other: &str,
@@ -155,8 +160,8 @@ impl Book {
     /// Returns the ratio between any two places.
     pub(crate) fn ratio_of(
         &self,
-        (place, one): (Place<'_>, &str),
-        (other_place, other): (Place<'_>, &str),
+        (place, one): (FigureKey<'_>, &str),
+        (other_place, other): (FigureKey<'_>, &str),
         figure: &str,
     ) -> Option<Spread> {
         self.ratio_if((place, one), (other_place, other), figure, |_| true)
@@ -164,8 +169,8 @@ impl Book {
 
     fn ratio_if(
         &self,
-        (place, one): (Place<'_>, &str),
-        (other_place, other): (Place<'_>, &str),
+        (place, one): (FigureKey<'_>, &str),
+        (other_place, other): (FigureKey<'_>, &str),
         figure: &str,
         counts: impl Fn(u32) -> bool,
     ) -> Option<Spread> {
@@ -187,7 +192,7 @@ impl Book {
     }
 
     /// Returns why a contestant has no figures here.
-    pub(crate) fn excuse(&self, at: Place<'_>, contestant: &str) -> Option<String> {
+    pub(crate) fn excuse(&self, at: FigureKey<'_>, contestant: &str) -> Option<String> {
         let mut here = self.here(at, contestant);
         here.find_map(|entry| match &entry.result {
             Result::Cannot(why) => Some(why.clone()),
@@ -218,7 +223,7 @@ impl Book {
         cells
     }
 
-    fn found(&self, at: Place<'_>, contestant: &str, figure: &str) -> Vec<(u32, f64)> {
+    fn found(&self, at: FigureKey<'_>, contestant: &str, figure: &str) -> Vec<(u32, f64)> {
         let here = self.here(at, contestant);
         here.filter_map(|entry| match &entry.result {
             Result::Figures(figures) => Some((entry.repetition, *figures.get(figure)?)),
@@ -227,7 +232,11 @@ impl Book {
         .collect()
     }
 
-    fn here(&self, (scenario, cell): Place<'_>, contestant: &str) -> impl Iterator<Item = &Entry> {
+    fn here(
+        &self,
+        (scenario, cell): FigureKey<'_>,
+        contestant: &str,
+    ) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| {
             entry.scenario == scenario && entry.cell == cell && entry.contestant == contestant
         })

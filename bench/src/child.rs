@@ -66,7 +66,7 @@ impl Child {
     }
 
     /// Returns the next reply; one that says `failed` is a failure.
-    pub(crate) fn hear(&mut self, limit: Duration) -> Outcome<Answer> {
+    pub(crate) fn next_reply(&mut self, limit: Duration) -> Outcome<Answer> {
         let line = match self.answers.recv_timeout(limit) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {

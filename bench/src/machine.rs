@@ -20,7 +20,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn look() -> Outcome<Self> {
+    pub(crate) fn detect() -> Outcome<Self> {
         let cpus = fs::read_to_string("/proc/cpuinfo")?;
         let model = cpus
             .lines()

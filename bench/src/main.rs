@@ -92,7 +92,7 @@ fn run(options: &Options) -> Outcome<ExitCode> {
         let about = |error| Failure::new(format!("{}: {error}", file.display()));
         fs::File::create(file).map_err(about)?;
     }
-    let book = run::run(Machine::look()?, options, |line| eprintln!("{line}"));
+    let book = run::run(Machine::detect()?, options, |line| eprintln!("{line}"));
     let text = report::markdown(&book);
     println!("{text}");
     fs::create_dir_all(&options.folder)?;

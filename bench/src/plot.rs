@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::book::{Book, Place, figure};
+use crate::book::{Book, FigureKey, figure};
 use crate::roster;
 
 /// Returns the file names and their content; only for scenarios that were measured.
 pub(crate) fn pictures(book: &Book) -> Vec<(&'static str, String)> {
-    let throughput = Picture {
+    let throughput = Chart {
         title: "Uncontended lock + unlock (U)",
         across: "callers",
         upward: "cycles a second",
@@ -22,9 +22,9 @@ pub(crate) fn pictures(book: &Book) -> Vec<(&'static str, String)> {
                 .collect()
         }),
     };
-    let at: Place<'_> = ("H", "2 processes");
+    let at: FigureKey<'_> = ("H", "2 processes");
     let parts = [figure::P50, figure::P99, figure::P999];
-    let handoff = Picture {
+    let handoff = Chart {
         title: "Hand-off between processes (H)",
         across: "percentile",
         upward: "microseconds",
@@ -43,25 +43,25 @@ pub(crate) fn pictures(book: &Book) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-struct Picture {
+struct Chart {
     title: &'static str,
     across: &'static str,
     upward: &'static str,
     marks: Vec<String>,
-    lines: Vec<Line>,
+    lines: Vec<Series>,
 }
 
 /// A contestant's dots: the mark on the axis, and the height.
-struct Line {
+struct Series {
     title: String,
     color: &'static str,
     dots: Vec<(usize, f64)>,
 }
 
-fn lines(dots: impl Fn(&str) -> Vec<(usize, f64)>) -> Vec<Line> {
+fn lines(dots: impl Fn(&str) -> Vec<(usize, f64)>) -> Vec<Series> {
     let drawn = roster::ALL.iter().filter_map(|one| Some((one, one.color?)));
     drawn
-        .map(|(one, color)| Line {
+        .map(|(one, color)| Series {
             title: one.title.replace("**", ""),
             color,
             dots: dots(one.name),
@@ -70,7 +70,7 @@ fn lines(dots: impl Fn(&str) -> Vec<(usize, f64)>) -> Vec<Line> {
         .collect()
 }
 
-impl Picture {
+impl Chart {
     fn svg(&self) -> String {
         let heights = || {
             self.lines
@@ -141,7 +141,7 @@ impl Picture {
     }
 }
 
-impl Line {
+impl Series {
     fn svg(&self, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64, beside: f64) -> String {
         let Self { title, color, dots } = self;
         let points = dots.iter().map(|(mark, value)| (x(*mark), y(*value)));

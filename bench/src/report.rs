@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::book::{Book, Place, figure};
+use crate::book::{Book, FigureKey, figure};
 use crate::machine::Machine;
 use crate::roster::{self, Contestant};
 use crate::scenario;
@@ -81,7 +81,7 @@ const COLUMNS: &[Column] = &[
     Column("subscriptions", figure::SUBSCRIPTIONS, 0),
 ];
 
-fn table(book: &Book, at: Place<'_>) -> String {
+fn table(book: &Book, at: FigureKey<'_>) -> String {
     let ours = roster::ALL.iter().filter(|one| one.is_ours());
     let others = roster::ALL.iter().filter(|one| !one.is_ours());
     let rows: Vec<&Contestant> = ours
@@ -130,7 +130,7 @@ fn table(book: &Book, at: Place<'_>) -> String {
 }
 
 /// Returns the median; for figures that are compared, with the smallest and greatest value.
-fn cell(book: &Book, at: Place<'_>, contestant: &str, name: &str, digits: usize) -> String {
+fn cell(book: &Book, at: FigureKey<'_>, contestant: &str, name: &str, digits: usize) -> String {
     let Some(spread) = book.spread(at, contestant, name) else {
         return String::new();
     };

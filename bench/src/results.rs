@@ -17,23 +17,23 @@ use crate::scenario;
 struct Results {
     machine: Machine,
     pace: Pace,
-    entries: Vec<Line>,
+    entries: Vec<ResultRecord>,
     versions: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct ResultRecord {
     scenario: String,
     cell: String,
     contestant: String,
     repetition: u32,
     #[serde(flatten)]
-    said: Said,
+    said: ResultKind,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Said {
+enum ResultKind {
     Cannot(String),
     Failed(String),
     Figures(BTreeMap<String, f64>),
@@ -67,7 +67,7 @@ pub(crate) fn read(file: &Path) -> Outcome<Book> {
     Ok(book)
 }
 
-impl Said {
+impl ResultKind {
     fn result(self) -> Outcome<Result> {
         Ok(match self {
             Self::Cannot(why) => Result::Cannot(why),

@@ -91,13 +91,13 @@ impl Server {
 
     /// Monitors the commands of clients for a while: returns for each command which part of its calls came from outside of scripts. INFO
     /// counts both alike.
-    pub(crate) fn sample(&self, time: Duration) -> Outcome<Outside> {
+    pub(crate) fn sample(&self, time: Duration) -> Outcome<CommandCounts> {
         let mut monitor = TcpStream::connect(self.addr)?;
         monitor.set_read_timeout(Some(Duration::from_millis(20)))?;
         monitor.write_all(b"MONITOR\r\n")?;
         let end = Instant::now() + time;
         let mut lines = BufReader::with_capacity(1 << 20, monitor);
-        let mut seen = Outside::default();
+        let mut seen = CommandCounts::default();
         let mut line = Vec::new();
         while Instant::now() < end {
             match lines.read_until(b'\n', &mut line) {
@@ -153,12 +153,12 @@ impl Drop for Server {
 
 /// How often each command was sent, and how often a script called it.
 #[derive(Debug, Default)]
-pub(crate) struct Outside {
+pub(crate) struct CommandCounts {
     sent: BTreeMap<String, u64>,
     inside: BTreeMap<String, u64>,
 }
 
-impl Outside {
+impl CommandCounts {
     /// Counts a line of MONITOR: `+1700000000.123456 [0 127.0.0.1:4711] "EVALSHA" "…"`, or `[0 lua]`.
     fn note(&mut self, line: &str) {
         let Some((place, words)) = line.split_once("] \"") else {
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn commands_inside_scripts_are_not_counted_as_sent() {
-        let mut seen = Outside::default();
+        let mut seen = CommandCounts::default();
         seen.note("+1.2 [0 127.0.0.1:5] \"EVALSHA\" \"abc\" \"] \\\"x\"\r\n");
         seen.note("+1.2 [0 lua] \"DEL\" \"k\"\r\n");
         seen.note("+1.2 [0 127.0.0.1:5] \"del\" \"k\"\r\n");

@@ -9,7 +9,7 @@ use crate::failure::Outcome;
 use crate::options::Pace;
 use crate::roster::Contestant;
 use crate::scenario::Act;
-use crate::server::Outside;
+use crate::server::CommandCounts;
 
 /// The state that all acts share.
 pub(crate) struct Stage {
@@ -19,7 +19,7 @@ pub(crate) struct Stage {
     /// act.
     idle: HashMap<&'static str, Vec<Child>>,
     /// The sampled commands, by contestant and cell.
-    sent: HashMap<String, Outside>,
+    sent: HashMap<String, CommandCounts>,
     warm: HashSet<String>,
     pub(crate) versions: BTreeMap<&'static str, String>,
 }
@@ -53,7 +53,7 @@ impl Stage {
         Ok(children)
     }
 
-    pub(crate) fn give_back(&mut self, one: &Contestant, children: Vec<Child>) {
+    pub(crate) fn return_children(&mut self, one: &Contestant, children: Vec<Child>) {
         self.idle.insert(one.name, children);
     }
 
@@ -64,7 +64,7 @@ impl Stage {
 
     /// Waits until a contestant is connected and warm, or reports that it cannot do this.
     pub(crate) fn ready(&mut self, act: &Act, child: &mut Child) -> Outcome<Ready> {
-        let answer = child.hear(LONGEST_WARMUP + self.patience())?;
+        let answer = child.next_reply(LONGEST_WARMUP + self.patience())?;
         if let Some(why) = answer.cannot {
             return Ok(Ready::Cannot(why));
         }
@@ -137,7 +137,7 @@ impl Stage {
         self.sent.contains_key(&key(act))
     }
 
-    pub(crate) fn note_what_is_sent(&mut self, act: &Act, sent: Outside) {
+    pub(crate) fn note_what_is_sent(&mut self, act: &Act, sent: CommandCounts) {
         self.sent.insert(key(act), sent);
     }
 

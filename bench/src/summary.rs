@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::book::{Book, Place, figure};
+use crate::book::{Book, FigureKey, figure};
 use crate::report::grouped;
 use crate::roster::{self, Contestant, Side};
 
@@ -82,7 +82,7 @@ impl Question {
     fn best(
         &self,
         book: &Book,
-        at: Place<'_>,
+        at: FigureKey<'_>,
         of: impl Fn(Side) -> bool,
     ) -> Option<&'static Contestant> {
         let of = roster::on_a_server().filter(|one| of(one.side));
@@ -95,7 +95,7 @@ impl Question {
         best.map(|(_, one)| one)
     }
 
-    fn times_better(&self, book: &Book, at: Place<'_>, than: Option<&Contestant>) -> String {
+    fn times_better(&self, book: &Book, at: FigureKey<'_>, than: Option<&Contestant>) -> String {
         let ratio = than.and_then(|than| {
             let ratio = match than.side {
                 Side::Redisson => book.warm_ratio(at, self.figure, roster::OURS, than.name),

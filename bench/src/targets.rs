@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::book::{Book, Place, Spread, figure};
+use crate::book::{Book, FigureKey, Spread, figure};
 use crate::report::grouped;
 use crate::roster::{self, OURS, Side};
 use crate::scenario::{FEW_NAMES, FEW_WAITERS, MANY_NAMES, MANY_WAITERS};
@@ -282,7 +282,7 @@ fn all(book: &Book) -> Vec<Target> {
 }
 
 /// Returns distlock's figure over another's.
-fn ratio(book: &Book, at: Place<'_>, figure: &str, other: Option<&str>) -> Option<Spread> {
+fn ratio(book: &Book, at: FigureKey<'_>, figure: &str, other: Option<&str>) -> Option<Spread> {
     let other = other?;
     if of(Side::Redisson).contains(&other) {
         return book.warm_ratio(at, figure, OURS, other);
@@ -291,16 +291,16 @@ fn ratio(book: &Book, at: Place<'_>, figure: &str, other: Option<&str>) -> Optio
 }
 
 /// Returns which of them has the greatest figure here.
-fn best<'a>(book: &Book, at: Place<'_>, figure: &str, of: &[&'a str]) -> Option<&'a str> {
+fn best<'a>(book: &Book, at: FigureKey<'_>, figure: &str, of: &[&'a str]) -> Option<&'a str> {
     ranked(book, at, figure, of).pop()
 }
 
 /// Returns which of them has the least figure here.
-fn least<'a>(book: &Book, at: Place<'_>, figure: &str, of: &[&'a str]) -> Option<&'a str> {
+fn least<'a>(book: &Book, at: FigureKey<'_>, figure: &str, of: &[&'a str]) -> Option<&'a str> {
     ranked(book, at, figure, of).first().copied()
 }
 
-fn ranked<'a>(book: &Book, at: Place<'_>, figure: &str, of: &[&'a str]) -> Vec<&'a str> {
+fn ranked<'a>(book: &Book, at: FigureKey<'_>, figure: &str, of: &[&'a str]) -> Vec<&'a str> {
     let value = |name: &str| book.median(at, name, figure);
     let mut measured: Vec<_> = of
         .iter()

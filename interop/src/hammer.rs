@@ -24,7 +24,7 @@ use crate::peer::Peer;
 use crate::quorum;
 use crate::stage::Fleet;
 use crate::support::{RedisServer, SeededRng};
-use crate::worker::{MOMENT, Manner, Tally, Work};
+use crate::worker::{LockMode, MOMENT, Tally, Work};
 
 /// Plays a round without locks, which has to go wrong, and then with them.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
@@ -32,7 +32,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut time = time(fleet);
     let mut short = CONTROL.min(time / 3);
     let control = loop {
-        let control = round(fleet, Manner::Unlocked, short, &mut random).await?;
+        let control = round(fleet, LockMode::Unlocked, short, &mut random).await?;
         if control.lost_updates() > 0 && !control.overlaps.is_empty() {
             break control;
         }
@@ -41,7 +41,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
         })?;
     };
     let report = loop {
-        let report = round(fleet, Manner::Mixed, time, &mut random).await?;
+        let report = round(fleet, LockMode::Mixed, time, &mut random).await?;
         is_right(fleet, &report)?;
         let mut by_worker = report.by_worker.values();
         if by_worker.all(|by_name| by_name.len() == NAMES.len()) {
@@ -167,7 +167,7 @@ impl std::fmt::Display for Report {
 
 async fn round(
     fleet: &Fleet,
-    manner: Manner,
+    manner: LockMode,
     time: Duration,
     random: &mut SeededRng,
 ) -> Outcome<Report> {
@@ -192,7 +192,7 @@ type Logs = BTreeMap<String, Vec<Grant>>;
 /// Lets all workers run at once.
 async fn work(
     fleet: &Fleet,
-    manner: Manner,
+    manner: LockMode,
     time: Duration,
     random: &mut SeededRng,
 ) -> Outcome<(Tally, Logs)> {
@@ -213,7 +213,7 @@ async fn connect_all(fleet: &Fleet) -> Outcome {
 /// Lets all workers run, where the peers are connected already; the peers disconnect at the end.
 async fn at_work(
     fleet: &Fleet,
-    manner: Manner,
+    manner: LockMode,
     time: Duration,
     random: &mut SeededRng,
 ) -> Outcome<(Tally, Logs)> {

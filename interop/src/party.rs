@@ -239,14 +239,14 @@ impl Party {
     }
 
     /// Tries to acquire the lock once and must be told that another party holds it.
-    pub(crate) async fn is_kept_out(&mut self, name: &str) -> Outcome {
+    pub(crate) async fn is_excluded(&mut self, name: &str) -> Outcome {
         let (granted, _) = self.try_lock(name, Duration::ZERO, Term::Kept).await?;
         ensure!(!granted, "{} got `{name}` while it is held", self.title());
         Ok(())
     }
 
     /// Acquires the lock and releases it: it must be free.
-    pub(crate) async fn finds_it_free(&mut self, name: &str) -> Outcome {
+    pub(crate) async fn finds_lock_free(&mut self, name: &str) -> Outcome {
         let (granted, _) = self.try_lock(name, Duration::ZERO, Term::Kept).await?;
         ensure!(
             granted,

@@ -32,13 +32,13 @@ pub(crate) struct Peer {
 /// A reply: a value or an exception, and when the command ran.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) result: Result<Value, Raised>,
+    pub(crate) result: Result<Value, PeerException>,
     pub(crate) span: Span,
 }
 
 /// An exception or an error in the peer.
 #[derive(Debug)]
-pub(crate) struct Raised {
+pub(crate) struct PeerException {
     pub(crate) class: String,
     pub(crate) message: String,
 }
@@ -50,9 +50,9 @@ impl Answer {
     }
 }
 
-impl std::error::Error for Raised {}
+impl std::error::Error for PeerException {}
 
-impl std::fmt::Display for Raised {
+impl std::fmt::Display for PeerException {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "the peer said {}: {}", self.class, self.message)
     }
@@ -250,7 +250,7 @@ fn parse(line: &str) -> Option<(u64, Answer)> {
         to: stamp(&answer, "to")?,
     };
     let result = match answer["error"].as_str() {
-        Some(class) => Err(Raised {
+        Some(class) => Err(PeerException {
             class: class.to_owned(),
             message: answer["message"].as_str().unwrap_or_default().to_owned(),
         }),

@@ -16,7 +16,7 @@ use crate::stage::Direction;
 use crate::support::RedisServer;
 use crate::world::World;
 pub(crate) use ours::{Format, OurVoter, clients};
-pub(crate) use servers::{Away, Servers, nothing_is_left};
+pub(crate) use servers::{Servers, UnavailableServer, nothing_is_left};
 pub(crate) use theirs::{TheirVoter, addresses};
 
 /// The side that holds the lock, and the side that wants it.
@@ -26,7 +26,7 @@ pub(crate) struct Stage {
     pub(crate) world: Arc<World>,
     pub(crate) build: Build,
     pub(crate) shared: Shared,
-    pub(crate) terms: Terms,
+    pub(crate) terms: Settings,
 }
 
 /// One side of a lock on a majority.
@@ -37,7 +37,7 @@ pub(crate) enum Side {
 
 /// The number of servers, and the leases and timeouts of both sides.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct Settings {
     pub(crate) servers: usize,
     /// Our lease, and Redisson's `lockWatchdogTimeout`. A server has a twentieth of it to reply to us.
     pub(crate) lease: Duration,
@@ -51,7 +51,7 @@ impl Stage {
         build: &Build,
         shared: Shared,
         direction: Direction,
-        terms: Terms,
+        terms: Settings,
     ) -> Outcome<Self> {
         let peer = world.peer(build).await?;
         let servers = world.servers();
@@ -134,7 +134,7 @@ impl Side {
     }
 
     /// Tries to acquire the lock once and must be told that another side holds it.
-    pub(crate) async fn is_kept_out(&mut self, name: &str, lease: Duration) -> Outcome {
+    pub(crate) async fn is_excluded(&mut self, name: &str, lease: Duration) -> Outcome {
         self.is_kept_out_for(name, Duration::ZERO, lease).await
     }
 
@@ -159,7 +159,7 @@ impl Side {
 
     /// Acquires the lock and releases it: it must be free, or soon be. A client that a majority of servers refused did not wait for the
     /// replies of the others, and votes that these may have granted are released in the background.
-    pub(crate) async fn finds_it_free(&mut self, name: &str, lease: Duration) -> Outcome {
+    pub(crate) async fn finds_lock_free(&mut self, name: &str, lease: Duration) -> Outcome {
         let kept = Lease::Kept(lease);
         let give_up = Stamp::now() + FREE_WITHIN;
         while !self.try_lock(name, Duration::ZERO, kept).await?.0 {

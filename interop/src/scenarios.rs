@@ -32,7 +32,7 @@ use crate::failure::{Outcome, ensure};
 use crate::library::Shared;
 use crate::quorum;
 use crate::simple::{self, Scripts};
-use crate::stage::{Fleet, Stage, Terms};
+use crate::stage::{Fleet, Settings, Stage};
 
 /// A property that both sides of a lock have to provide.
 pub(crate) struct Scenario {
@@ -46,9 +46,9 @@ pub(crate) struct Scenario {
 /// How a scenario is played, and the parties that take part.
 pub(crate) enum Play {
     /// Java and distlock, both ways round, with each version that has the lock.
-    Pair(Terms, for<'a> fn(&'a mut Stage) -> Playing<'a>),
+    Pair(Settings, for<'a> fn(&'a mut Stage) -> Playing<'a>),
     /// Java and distlock as in `Pair`, where one side is a crowd.
-    Crowd(Terms, for<'a> fn(&'a mut Stage) -> Playing<'a>),
+    Crowd(Settings, for<'a> fn(&'a mut Stage) -> Playing<'a>),
     /// Two JVMs of each version that has the lock and distlock, and then one of each version and distlock.
     Fleet(Shared, for<'a> fn(&'a mut Fleet) -> Playing<'a>),
     /// The same as `Fleet`, without a time limit.
@@ -61,7 +61,7 @@ pub(crate) enum Play {
     SimpleFleet(for<'a> fn(&'a mut Fleet) -> Playing<'a>),
     /// Each library that has one lock on a majority of several servers and distlock, both ways round.
     Quorum(
-        quorum::Terms,
+        quorum::Settings,
         for<'a> fn(&'a mut quorum::Stage) -> Playing<'a>,
     ),
     /// A process of each of the libraries of `Quorum` and distlock.

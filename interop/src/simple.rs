@@ -16,7 +16,7 @@ use crate::party::Unlocked;
 use crate::stage::Direction;
 use crate::world::World;
 pub(crate) use ours::OurClient;
-pub(crate) use theirs::{Seen, TheirClient};
+pub(crate) use theirs::{LockState, TheirClient};
 
 /// The side that holds the lock, and the side that wants it.
 pub(crate) struct Stage {
@@ -153,14 +153,14 @@ impl Side {
     }
 
     /// Tries to acquire the lock once and must be told that another side holds it.
-    pub(crate) async fn is_kept_out(&mut self, name: &str) -> Outcome {
+    pub(crate) async fn is_excluded(&mut self, name: &str) -> Outcome {
         let (granted, _) = self.try_lock(name, Duration::ZERO, MINUTES).await?;
         ensure!(!granted, "{} got `{name}` while it is held", self.title());
         Ok(())
     }
 
     /// Acquires the lock and releases it: it must be free.
-    pub(crate) async fn finds_it_free(&mut self, name: &str) -> Outcome {
+    pub(crate) async fn finds_lock_free(&mut self, name: &str) -> Outcome {
         let (granted, _) = self.try_lock(name, Duration::ZERO, MINUTES).await?;
         let who = self.title();
         ensure!(granted, "{who} did not get `{name}` though it is free");

@@ -17,7 +17,7 @@ pub(crate) struct Stage {
     pub(crate) other: Party,
     pub(crate) world: Arc<World>,
     pub(crate) build: Build,
-    pub(crate) terms: Terms,
+    pub(crate) terms: Settings,
 }
 
 /// Which way round a scenario is played.
@@ -29,7 +29,7 @@ pub(crate) enum Direction {
 
 /// The settings of the clients of both sides.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct Settings {
     pub(crate) kind: Kind,
     /// Redisson's `lockWatchdogTimeout`, and our keep-alive lease.
     pub(crate) watchdog: Duration,
@@ -43,7 +43,7 @@ pub(crate) struct Terms {
     pub(crate) since: [u32; 2],
 }
 
-impl Terms {
+impl Settings {
     /// The defaults of both sides.
     pub(crate) const DEFAULT: Self = Self {
         kind: Kind::Plain,
@@ -78,7 +78,7 @@ impl Stage {
         world: &Arc<World>,
         build: &Build,
         direction: Direction,
-        terms: Terms,
+        terms: Settings,
     ) -> Outcome<Self> {
         let world = &world.of(terms.mode);
         let jvm = world.peer(build).await?;
@@ -116,12 +116,12 @@ impl Stage {
 
 impl Party {
     /// Starts a new thread of a JVM, with a client of its own.
-    pub(crate) async fn java(world: &World, jvm: &Arc<Peer>, terms: Terms) -> Outcome<Self> {
+    pub(crate) async fn java(world: &World, jvm: &Arc<Peer>, terms: Settings) -> Outcome<Self> {
         Ok(Self::Java(java_thread(world, jvm, terms).await?))
     }
 
     /// Starts a new task of ours, with a client of its own.
-    pub(crate) async fn ours(world: &World, terms: Terms) -> Outcome<Self> {
+    pub(crate) async fn ours(world: &World, terms: Settings) -> Outcome<Self> {
         let url = world.site().url();
         let task = OurTask::connect(&url, terms).await?;
         Ok(Self::Ours(task))
@@ -131,7 +131,7 @@ impl Party {
 pub(crate) async fn java_thread(
     world: &World,
     jvm: &Arc<Peer>,
-    terms: Terms,
+    terms: Settings,
 ) -> Outcome<JavaThread> {
     let connection = Connection {
         kind: terms.kind,

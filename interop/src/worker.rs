@@ -36,7 +36,7 @@ pub(crate) struct Work {
     pub(crate) time: Duration,
     /// The longest time for which permits are kept.
     pub(crate) moment: Duration,
-    pub(crate) manner: Manner,
+    pub(crate) manner: LockMode,
     pub(crate) who: String,
     pub(crate) seed: u64,
     pub(crate) log: PathBuf,
@@ -44,7 +44,7 @@ pub(crate) struct Work {
 
 /// How the tasks lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Manner {
+pub(crate) enum LockMode {
     /// All tasks alike, and as fast as they can: no other workload keeps other clients out more than such a crowd.
     Alike,
     /// All the ways there are, spread over the tasks.
@@ -53,7 +53,7 @@ pub(crate) enum Manner {
     Unlocked,
 }
 
-impl Manner {
+impl LockMode {
     const ALL: [Self; 3] = [Self::Alike, Self::Mixed, Self::Unlocked];
 
     const fn word(self) -> &'static str {
@@ -103,7 +103,7 @@ impl Work {
             moment: Duration::from_millis(number("moment")?),
             manner: {
                 let manner = word("manner")?;
-                let mut all = Manner::ALL.into_iter();
+                let mut all = LockMode::ALL.into_iter();
                 all.find(|one| one.word() == manner).ok_or_else(wrong)?
             },
             who: word("who")?.into(),
@@ -249,7 +249,7 @@ impl Task {
         random: &mut SeededRng,
     ) -> Outcome<Option<Grant>> {
         let mut guards = Vec::new();
-        if self.work.manner != Manner::Unlocked {
+        if self.work.manner != LockMode::Unlocked {
             guards = self.acquire(lock).await?;
             if guards.is_empty() {
                 return Ok(None);
@@ -261,7 +261,7 @@ impl Task {
             tokens.windows(2).all(|pair| pair[0] == pair[1]),
             "a re-entry has another token: {tokens:?}"
         );
-        let alike = self.work.manner == Manner::Alike;
+        let alike = self.work.manner == LockMode::Alike;
         self.add_one(&name, !alike && random.chance(6))
             .await
             .map_err(|failure| failure.during("the counter"))?;
@@ -284,7 +284,7 @@ impl Task {
 
     /// Acquires the lock; returns no guard if the wait timed out before the lock was free.
     async fn acquire<K>(&self, lock: Lock<K>) -> Outcome<Vec<Guard<K>>> {
-        if self.work.manner == Manner::Alike {
+        if self.work.manner == LockMode::Alike {
             return Ok(vec![lock.acquire().await?]);
         }
         Ok(match self.number % 8 {
@@ -339,7 +339,7 @@ mod tests {
             tasks: 8,
             time: Duration::from_secs(3),
             moment: MOMENT,
-            manner: Manner::Unlocked,
+            manner: LockMode::Unlocked,
             who: "we-1".into(),
             seed: 7,
             log: "/tmp/log".into(),

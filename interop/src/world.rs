@@ -202,7 +202,7 @@ impl World {
     }
 
     /// Waits until the queue of a fair lock has this length, and its last waiter sleeps.
-    pub(crate) async fn in_line(&self, key: &str, length: usize) -> Outcome<Vec<String>> {
+    pub(crate) async fn until_queued(&self, key: &str, length: usize) -> Outcome<Vec<String>> {
         let line = || self.line(key);
         until("it stands in line", || line().len() == length).await?;
         let owners = line();

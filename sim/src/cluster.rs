@@ -472,7 +472,7 @@ impl Shared {
         });
         for listener in nodes.clone() {
             for &speaker in &speakers {
-                self.tell(&state, speaker, listener);
+                self.send_heartbeat(&state, speaker, listener);
             }
         }
         for node in nodes
@@ -519,7 +519,7 @@ impl Shared {
     }
 
     /// Has a node receive the heartbeat of another.
-    fn tell(&self, state: &State, speaker: usize, listener: usize) {
+    fn send_heartbeat(&self, state: &State, speaker: usize, listener: usize) {
         let heartbeat = state.heartbeats[speaker].as_ref();
         let is_there = speaker != listener
             && state.heartbeats[listener].is_some()
@@ -571,7 +571,7 @@ impl Shared {
         self.with_core(node, |core| core.replace_master(true));
         self.speak(state, node);
         for listener in 0..self.nodes.len() {
-            self.tell(state, node, listener);
+            self.send_heartbeat(state, node, listener);
         }
     }
 

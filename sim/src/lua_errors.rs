@@ -4,7 +4,7 @@ use mlua::{Lua, Table, Value as LuaValue};
 
 /// The error that a function of Redis raises. mlua can raise no table, so the code that catches this error makes the table.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Raised {
+pub(crate) enum ScriptError {
     /// The text of a table, with a code.
     #[error("{0}")]
     Table(String),
@@ -31,7 +31,7 @@ pub(crate) fn located(lua: &Lua, text: &str) -> mlua::Error {
         Some(format!("{}:{line}: ", source.short_src.as_deref()?))
     });
     let place = place.flatten().unwrap_or_default();
-    mlua::Error::external(Raised::Text(format!("{place}{text}")))
+    mlua::Error::external(ScriptError::Text(format!("{place}{text}")))
 }
 
 /// Returns the table of an error, with the place in the script where it was raised.
@@ -78,9 +78,9 @@ pub(crate) fn text_of(error: &mlua::Error) -> (String, bool) {
     match error {
         mlua::Error::CallbackError { cause, .. } => text_of(cause),
         mlua::Error::RuntimeError(text) => (text.clone(), false),
-        other => match other.downcast_ref::<Raised>() {
-            Some(Raised::Table(text)) => (text.clone(), true),
-            Some(Raised::Text(text)) => (text.clone(), false),
+        other => match other.downcast_ref::<ScriptError>() {
+            Some(ScriptError::Table(text)) => (text.clone(), true),
+            Some(ScriptError::Text(text)) => (text.clone(), false),
             None => (other.to_string(), false),
         },
     }

@@ -74,7 +74,7 @@ pub enum MessageFault {
 
 /// The fate of one message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Fate {
+pub(crate) enum Delivery {
     Delivered,
     Lost,
     LastDelivered,
@@ -294,26 +294,26 @@ impl Network {
     }
 
     /// Decides the fate of a message, and its delay.
-    pub(crate) fn send(&self, from: &str, to: &str, message: &[u8]) -> (Fate, Duration) {
+    pub(crate) fn send(&self, from: &str, to: &str, message: &[u8]) -> (Delivery, Duration) {
         let mut shared = self.lock();
         shared.note(from, to, message);
         let mut latency = shared.latency();
         let fate = match shared.next_fault(from, to) {
-            None => Fate::Delivered,
-            Some(MessageFault::Cut) => Fate::Lost,
-            Some(MessageFault::CutAfter) => Fate::LastDelivered,
-            Some(MessageFault::BlackHole) => Fate::BlackHole,
+            None => Delivery::Delivered,
+            Some(MessageFault::Cut) => Delivery::Lost,
+            Some(MessageFault::CutAfter) => Delivery::LastDelivered,
+            Some(MessageFault::BlackHole) => Delivery::BlackHole,
             Some(MessageFault::Stall(by)) => {
                 latency += by;
-                Fate::Delivered
+                Delivery::Delivered
             }
             Some(MessageFault::Late(by)) => {
                 latency += by;
-                Fate::Late
+                Delivery::Late
             }
             Some(MessageFault::Duplicate(by)) => {
                 shared.repeat(self, (from, to), message, latency + by);
-                Fate::Delivered
+                Delivery::Delivered
             }
         };
         if shared.prints {

@@ -23,13 +23,13 @@ type Subscriptions = BTreeMap<Vec<u8>, Vec<u64>>;
 
 /// One of the three ways to subscribe.
 #[derive(Clone, Copy, Debug)]
-enum Manner {
+enum SubscriptionKind {
     Channel,
     Pattern,
     Shard,
 }
 
-impl Manner {
+impl SubscriptionKind {
     /// Returns the way for a command, by the beginning of its name, which the names of its messages share.
     fn of(command: &str) -> Self {
         match command.as_bytes().first() {
@@ -41,11 +41,11 @@ impl Manner {
 }
 
 impl PubSub {
-    const fn of(&mut self, manner: Manner) -> &mut Subscriptions {
+    const fn of(&mut self, manner: SubscriptionKind) -> &mut Subscriptions {
         match manner {
-            Manner::Channel => &mut self.channels,
-            Manner::Pattern => &mut self.patterns,
-            Manner::Shard => &mut self.shard_channels,
+            SubscriptionKind::Channel => &mut self.channels,
+            SubscriptionKind::Pattern => &mut self.patterns,
+            SubscriptionKind::Shard => &mut self.shard_channels,
         }
     }
 
@@ -63,7 +63,11 @@ impl PubSub {
 
     /// Ends all subscriptions of a connection.
     pub(crate) fn forget(&mut self, client: u64) {
-        for manner in [Manner::Channel, Manner::Pattern, Manner::Shard] {
+        for manner in [
+            SubscriptionKind::Channel,
+            SubscriptionKind::Pattern,
+            SubscriptionKind::Shard,
+        ] {
             self.of(manner).retain(|_, clients| {
                 clients.retain(|&each| each != client);
                 !clients.is_empty()
@@ -72,10 +76,10 @@ impl PubSub {
     }
 
     /// Returns the number with which a subscription is confirmed.
-    fn total(&self, manner: Manner, client: u64) -> Value {
+    fn total(&self, manner: SubscriptionKind, client: u64) -> Value {
         Value::count(match manner {
-            Manner::Shard => count(&self.shard_channels, client),
-            Manner::Channel | Manner::Pattern => {
+            SubscriptionKind::Shard => count(&self.shard_channels, client),
+            SubscriptionKind::Channel | SubscriptionKind::Pattern => {
                 count(&self.channels, client) + count(&self.patterns, client)
             }
         })
@@ -116,7 +120,7 @@ pub(crate) fn handler(name: &str) -> Option<Handler> {
 }
 
 fn subscribe(core: &mut Core, call: &Call<'_>) -> Reply {
-    let manner = Manner::of(call.name);
+    let manner = SubscriptionKind::of(call.name);
     let mut replies = Vec::new();
     for channel in &call.args[1..] {
         let clients = core.pubsub.of(manner).entry(channel.clone()).or_default();
@@ -134,7 +138,7 @@ fn subscribe(core: &mut Core, call: &Call<'_>) -> Reply {
 }
 
 fn unsubscribe(core: &mut Core, call: &Call<'_>) -> Reply {
-    let manner = Manner::of(call.name);
+    let manner = SubscriptionKind::of(call.name);
     let mut channels = call.args[1..].to_vec();
     if channels.is_empty() {
         let subscriptions = core.pubsub.of(manner).iter();
@@ -216,7 +220,7 @@ impl Core {
         for channel in channels.cloned().collect::<Vec<_>>() {
             let clients = self.pubsub.shard_channels.remove(&channel);
             for client in clients.into_iter().flatten() {
-                let total = self.pubsub.total(Manner::Shard, client);
+                let total = self.pubsub.total(SubscriptionKind::Shard, client);
                 if let Some(client) = self.clients.get(&client) {
                     let words = [Value::bulk("sunsubscribe"), Value::bulk(&channel), total];
                     let notification = Value::Push(words.into());

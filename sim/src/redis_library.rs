@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mlua::{Lua, MultiValue, Table, Value as LuaValue};
 
 use crate::failure::Failure;
-use crate::lua_errors::{Raised, coded, error_table};
+use crate::lua_errors::{ScriptError, coded, error_table};
 use crate::lua_values::to_lua;
 use crate::script_run::{Slot, command};
 use crate::value::double;
@@ -21,7 +21,7 @@ pub(crate) fn table(lua: &Lua, run: &Slot) -> mlua::Result<Table> {
                 .map_or_else(Value::from, |arguments| command(&slot, &arguments));
             match reply {
                 Value::Error(text) if raises => {
-                    Err(mlua::Error::external(Raised::Table(coded(&text))))
+                    Err(mlua::Error::external(ScriptError::Table(coded(&text))))
                 }
                 reply => to_lua(lua, reply),
             }
@@ -59,7 +59,7 @@ pub(crate) fn table(lua: &Lua, run: &Slot) -> mlua::Result<Table> {
         2 => Ok(()),
         _ => {
             let text = "ERR the simulated server's scripts see the second protocol only";
-            Err(mlua::Error::external(Raised::Table(text.to_owned())))
+            Err(mlua::Error::external(ScriptError::Table(text.to_owned())))
         }
     })?;
     redis.raw_set("setresp", set_protocol)?;

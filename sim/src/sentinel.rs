@@ -137,7 +137,7 @@ impl Sentinel {
         };
         let seen = addresses.into_iter();
         let seen = seen.filter_map(|address| Some((address.clone(), self.observe(&address)?)));
-        let seen: BTreeMap<Address, Seen> = seen.collect();
+        let seen: BTreeMap<Address, ServerState> = seen.collect();
         let peers: Vec<(Address, Answer)> = questions
             .iter()
             .filter_map(|(address, question)| {
@@ -176,11 +176,11 @@ impl Sentinel {
     }
 
     /// Polls one server, and returns its state if it answers.
-    fn observe(&self, (host, port): &Address) -> Option<Seen> {
+    fn observe(&self, (host, port): &Address) -> Option<ServerState> {
         let server = self.network.reach(&self.address.0, (host, *port))?;
         server.if_running(|core| {
             core.catch_up();
-            Seen {
+            ServerState {
                 run_id: core.run_id.clone(),
                 of: core
                     .master
@@ -331,7 +331,7 @@ enum Phase {
 }
 
 /// The state of a server when it was polled.
-struct Seen {
+struct ServerState {
     run_id: String,
     of: Option<(Address, bool)>,
     offset: u64,
@@ -524,7 +524,7 @@ impl State {
     fn advance(
         &mut self,
         own: &Address,
-        seen: &BTreeMap<Address, Seen>,
+        seen: &BTreeMap<Address, ServerState>,
         answers: &[(Address, Answer)],
         random: &mut Random,
     ) -> Vec<Order> {
@@ -694,7 +694,7 @@ impl Step<'_> {
     }
 
     /// Records which servers and sentinels have answered.
-    fn notice(&mut self, seen: &BTreeMap<Address, Seen>, answers: &[(Address, Answer)]) {
+    fn notice(&mut self, seen: &BTreeMap<Address, ServerState>, answers: &[(Address, Answer)]) {
         let now = self.now;
         let master = &mut *self.master;
         let replicas = seen.get(&master.configured).into_iter();
@@ -743,7 +743,7 @@ impl Step<'_> {
     }
 
     /// Learns from the messages of other sentinels at the servers that both watch.
-    fn hear(&mut self, seen: &BTreeMap<Address, Seen>) {
+    fn hear(&mut self, seen: &BTreeMap<Address, ServerState>) {
         let (id, name) = (self.id, self.master.name.clone());
         let servers: Vec<Address> = self.master.servers.keys().cloned().collect();
         let greetings = servers
@@ -798,7 +798,7 @@ impl Step<'_> {
         }
     }
 
-    fn fail_over(&mut self, seen: &BTreeMap<Address, Seen>, answers: &[(Address, Answer)]) {
+    fn fail_over(&mut self, seen: &BTreeMap<Address, ServerState>, answers: &[(Address, Answer)]) {
         let Some(mut failover) = self.master.failover.take() else {
             return;
         };
@@ -874,7 +874,7 @@ impl Step<'_> {
     }
 
     /// Has servers that follow no master, or another one, follow the master.
-    fn repair(&mut self, seen: &BTreeMap<Address, Seen>) {
+    fn repair(&mut self, seen: &BTreeMap<Address, ServerState>) {
         let configured = self.master.configured.clone();
         let is_sane = seen
             .get(&configured)
@@ -904,7 +904,7 @@ impl Step<'_> {
     }
 
     /// Greets the others, at every server that both may reach.
-    fn greet(&mut self, seen: &BTreeMap<Address, Seen>) {
+    fn greet(&mut self, seen: &BTreeMap<Address, ServerState>) {
         if self.now < self.master.greets_at {
             return;
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::network::{Fate, Network};
+use crate::network::{Delivery, Network};
 
 /// One end of a connection. When it is dropped, the other end can still read everything that was sent.
 pub struct Stream {
@@ -192,7 +192,7 @@ impl AsyncWrite for Stream {
             let (fate, latency) = self.network.send(&state.from, &state.to, message);
             let arrival = state.last.max(now + latency);
             state.last = arrival;
-            state.has_lost |= matches!(fate, Fate::Lost | Fate::BlackHole);
+            state.has_lost |= matches!(fate, Delivery::Lost | Delivery::BlackHole);
             if !state.has_lost {
                 let message = message.iter().copied().collect();
                 state.messages.push_back((arrival, message));
@@ -201,11 +201,11 @@ impl AsyncWrite for Stream {
             (fate, latency, arrival)
         };
         match fate {
-            Fate::Delivered => {}
-            Fate::Lost => self.break_at(now + latency),
-            Fate::LastDelivered => self.break_at(arrival + Duration::from_micros(500)),
-            Fate::Late => self.incoming.end(now, End::Abandoned),
-            Fate::BlackHole => {
+            Delivery::Delivered => {}
+            Delivery::Lost => self.break_at(now + latency),
+            Delivery::LastDelivered => self.break_at(arrival + Duration::from_micros(500)),
+            Delivery::Late => self.incoming.end(now, End::Abandoned),
+            Delivery::BlackHole => {
                 self.incoming.lock().is_black_hole = true;
                 self.outgoing.lock().is_black_hole = true;
             }

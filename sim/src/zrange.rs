@@ -9,16 +9,16 @@ use crate::sorted_set::SortedSet;
 
 pub(crate) fn handler(name: &str) -> Option<Handler> {
     Some(match name {
-        "zrange" | "zrevrange" | "zrangebyscore" => look,
-        "zcount" => |core, call| count(core, call, By::Score),
-        "zremrangebyscore" => |core, call| remove(core, call, By::Score),
+        "zrange" | "zrevrange" | "zrangebyscore" => read_range,
+        "zcount" => |core, call| count(core, call, RangeKind::Score),
+        "zremrangebyscore" => |core, call| remove(core, call, RangeKind::Score),
         _ => return None,
     })
 }
 
 /// The kind of a range's bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
+enum RangeKind {
     Rank,
     Score,
 }
@@ -50,10 +50,10 @@ impl Bound {
 }
 
 impl Span {
-    fn parse(by: By, low: &[u8], high: &[u8]) -> Result<Self, Failure> {
+    fn parse(by: RangeKind, low: &[u8], high: &[u8]) -> Result<Self, Failure> {
         Ok(match by {
-            By::Rank => Self::Rank(integer(low)?, integer(high)?),
-            By::Score => Self::Score(score(low)?, score(high)?),
+            RangeKind::Rank => Self::Rank(integer(low)?, integer(high)?),
+            RangeKind::Score => Self::Score(score(low)?, score(high)?),
         })
     }
 
@@ -102,10 +102,10 @@ fn score(text: &[u8]) -> Result<Bound, Failure> {
     Ok(Bound { value, is_in })
 }
 
-fn look(core: &mut Core, call: &Call<'_>) -> Reply {
+fn read_range(core: &mut Core, call: &Call<'_>) -> Reply {
     let mut by = match call.name {
-        "zrangebyscore" => By::Score,
-        _ => By::Rank,
+        "zrangebyscore" => RangeKind::Score,
+        _ => RangeKind::Rank,
     };
     let is_open = call.name == "zrange";
     let mut is_chosen = false;
@@ -126,25 +126,25 @@ fn look(core: &mut Core, call: &Call<'_>) -> Reply {
             is_reversed = true;
             is_reversal_chosen = true;
         } else if is_open && !is_chosen && is_word(option, "byscore") {
-            by = By::Score;
+            by = RangeKind::Score;
             is_chosen = true;
         } else {
             return Err(Failure::syntax());
         }
     }
-    if limit != -1 && by == By::Rank {
+    if limit != -1 && by == RangeKind::Rank {
         return Err(Failure::general(
             "syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
         ));
     }
     let (mut low, mut high) = (&call.args[2], &call.args[3]);
-    if is_reversed && by != By::Rank {
+    if is_reversed && by != RangeKind::Rank {
         std::mem::swap(&mut low, &mut high);
     }
     let span = Span::parse(by, low, high)?;
     let set: Option<&SortedSet> = core.keyspace.read(&call.args[1])?;
     let mut found = set.map_or_else(Vec::new, |set| span.members(set, is_reversed));
-    if by != By::Rank {
+    if by != RangeKind::Rank {
         let offset = usize::try_from(offset)
             .unwrap_or(usize::MAX)
             .min(found.len());
@@ -158,7 +158,7 @@ fn look(core: &mut Core, call: &Call<'_>) -> Reply {
     })
 }
 
-fn count(core: &mut Core, call: &Call<'_>, by: By) -> Reply {
+fn count(core: &mut Core, call: &Call<'_>, by: RangeKind) -> Reply {
     let span = Span::parse(by, &call.args[2], &call.args[3])?;
     let set: Option<&SortedSet> = core.keyspace.read(&call.args[1])?;
     Ok(Value::count(
@@ -166,7 +166,7 @@ fn count(core: &mut Core, call: &Call<'_>, by: By) -> Reply {
     ))
 }
 
-fn remove(core: &mut Core, call: &Call<'_>, by: By) -> Reply {
+fn remove(core: &mut Core, call: &Call<'_>, by: RangeKind) -> Reply {
     let span = Span::parse(by, &call.args[2], &call.args[3])?;
     let Some(set) = core.keyspace.write::<SortedSet>(&call.args[1])? else {
         return Ok(Value::Integer(0));

@@ -156,7 +156,7 @@ fn a_burst_of_dropped_guards_does_not_starve_a_renewal() {
     simulated(async || {
         const MANY: usize = 20_000;
         let server = RedisServer::start();
-        Script::make_known(&server);
+        Script::load_all(&server);
         let proxy = ChaosProxy::start(server.addr());
         let client = connect(&proxy.url()).await;
         let fixed = Lease::Fixed(ms(600_000));

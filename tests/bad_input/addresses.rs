@@ -6,12 +6,12 @@ use std::time::Duration;
 use distlock::{Client, Error};
 
 use super::support::{ChaosProxy, Fault, Match, RedisServer};
-use super::{connect, said_of, well_said};
+use super::{checked_message, checked_message_of, connect};
 
 async fn refused(url: &str) -> Error {
     let error = match Client::connect(url).await {
         Ok(_) => panic!("connected to {url}"),
-        Err(error) => well_said(error),
+        Err(error) => checked_message(error),
     };
     let text = error.to_string();
     // Text that may be a password is masked, even if it is not one.
@@ -148,7 +148,7 @@ async fn a_server_that_is_not_redis_is_unavailable_within_the_timeout() {
     let url = format!("redis://{}/1", silent.local_addr().unwrap());
     let builder = Client::builder(&url).connect_timeout(Duration::from_millis(300));
     let connected = tokio::time::timeout(super::PATIENCE, builder.connect()).await;
-    let error = said_of(
+    let error = checked_message_of(
         &url,
         connected.expect("it gives up").expect_err("nobody answers"),
     );
@@ -167,7 +167,7 @@ async fn a_silent_server_fails_the_connect_also_without_a_database() {
     let error = connecting
         .expect("it gives up")
         .expect_err("nobody answers");
-    said_of(&url, error);
+    checked_message_of(&url, error);
 }
 
 #[tokio::test]
@@ -184,7 +184,11 @@ async fn a_server_that_falls_silent_during_connect_times_out() {
         let error = connecting
             .expect("it does not hang")
             .expect_err("nobody answers");
-        assert!(error.is_transient(), "{:?}", said_of(&proxy.url(), error));
+        assert!(
+            error.is_transient(),
+            "{:?}",
+            checked_message_of(&proxy.url(), error)
+        );
         let held = proxy.injected();
         assert!(held.len() <= 2, "two questions, and only once: {held:?}");
         if held.len() == 2 {

@@ -21,7 +21,7 @@ pub(crate) async fn connect(url: &str) -> Client {
 /// Checks an error's wording, whatever it is about, and returns it.
 ///
 /// The house style: lower case, no full stop, the lock or the address in backticks; one line, since it ends up in a log.
-pub(crate) fn well_said(error: Error) -> Error {
+pub(crate) fn checked_message(error: Error) -> Error {
     let text = error.to_string();
     eprintln!("{text}");
     let begins = text.chars().next().expect("it says something");
@@ -35,9 +35,9 @@ pub(crate) fn well_said(error: Error) -> Error {
     error
 }
 
-/// Checks the error as [`well_said`] does, and that it names this lock or address first.
-pub(crate) fn said_of(subject: &str, error: Error) -> Error {
-    let error = well_said(error);
+/// Checks the error as [`checked_message`] does, and that it names this lock or address first.
+pub(crate) fn checked_message_of(subject: &str, error: Error) -> Error {
+    let error = checked_message(error);
     let text = error.to_string();
     assert!(text.starts_with(&format!("`{subject}`")), "{text}");
     error

@@ -77,7 +77,7 @@ where
     here.run_until(all.join_all()).await;
 }
 
-fn told_if_denied<T>(command: &str, answer: Result<T, Error>) -> Option<T> {
+fn error_if_denied<T>(command: &str, answer: Result<T, Error>) -> Option<T> {
     match answer {
         Ok(answer) => Some(answer),
         Err(Error::PermissionDenied { .. }) => None,
@@ -108,18 +108,18 @@ async fn leased(user: User, command: String) {
     user.may('-', &command);
     let taken = one.try_acquire().await;
     all_there("acquire");
-    drop(told_if_denied(&command, taken));
-    told_if_denied(&command, held.release().await);
+    drop(error_if_denied(&command, taken));
+    error_if_denied(&command, held.release().await);
     all_there("release");
-    told_if_denied(&command, semaphore.release(id).await);
+    error_if_denied(&command, semaphore.release(id).await);
     all_there("give_back");
     // A permit that was not returned in time.
     let late = "return redis.call('DECRBY', KEYS[1], redis.call('ZADD', KEYS[2], 1000000000000, 'late-0123456789a'))";
     user.seen(late);
-    told_if_denied(&command, semaphore.count().await);
+    error_if_denied(&command, semaphore.count().await);
     all_there("count");
     user.seen(late);
-    drop(told_if_denied(&command, one.try_acquire().await));
+    drop(error_if_denied(&command, one.try_acquire().await));
     all_there("another acquire");
     let others = user.others.semaphore(&*user.name).permit();
     let another = others.with_lease(Lease::Fixed(LEASE)).try_acquire().await;
@@ -128,7 +128,7 @@ async fn leased(user: User, command: String) {
         another.forget();
     }
     let admin = user.client.admin();
-    told_if_denied(&command, admin.force_release(&user.name).await);
+    error_if_denied(&command, admin.force_release(&user.name).await);
     all_there("force_release");
 
     user.may('+', &command);
@@ -172,16 +172,16 @@ async fn counted(user: User, command: String) {
         .unwrap();
     let waited = tokio::time::timeout(PATIENCE, waiting).await;
     let waited = waited.expect("it is told").expect("no panic");
-    let waited = told_if_denied(&command, waited).map_or(0, |()| 3);
+    let waited = error_if_denied(&command, waited).map_or(0, |()| 3);
     none_lost(waited, "in line").await;
 
     let others = user.others.counting_semaphore(&*user.name);
     others.add(waited).await.unwrap();
     // The acquire may find its entry still in the queue, which it could not remove.
-    let taken = told_if_denied(&command, slots.try_acquire(2).await) == Some(true);
+    let taken = error_if_denied(&command, slots.try_acquire(2).await) == Some(true);
     let taken = if taken { 2 } else { 0 };
     none_lost(taken, "acquire").await;
-    if taken > 0 && told_if_denied(&command, slots.release(2).await).is_none() {
+    if taken > 0 && error_if_denied(&command, slots.release(2).await).is_none() {
         // A client that may not notify the others can release all the same.
         let left = if command == "publish" { 0 } else { taken };
         assert_eq!(there(), TOTAL - left, "without {command}");
@@ -191,7 +191,7 @@ async fn counted(user: User, command: String) {
 
     // Without a number, a release that succeeds must not make one.
     others.delete().await.unwrap();
-    if told_if_denied(&command, slots.release(2).await).is_none() && command != "publish" {
+    if error_if_denied(&command, slots.release(2).await).is_none() && command != "publish" {
         assert_eq!(there(), -1, "without {command}");
     }
 }

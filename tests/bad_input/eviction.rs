@@ -1,7 +1,7 @@
 //! The warning about a server that may evict locks: it is logged once.
 
 use super::connect;
-use super::diary::Diary;
+use super::event_log::EventLog;
 use super::support::RedisServer;
 
 const EVICTING: [&str; 7] = [
@@ -16,7 +16,7 @@ const EVICTING: [&str; 7] = [
 
 #[tokio::test]
 async fn every_eviction_policy_but_none_is_warned_of_once_at_connect() {
-    let diary = Diary::open();
+    let event_log = EventLog::open();
     let server = RedisServer::start();
     for policy in EVICTING {
         server.config_set("maxmemory-policy", policy);
@@ -43,7 +43,7 @@ async fn every_eviction_policy_but_none_is_warned_of_once_at_connect() {
             .await
             .unwrap();
         client.close().await.unwrap();
-        let warnings = diary.lines_with(&["WARN", &format!("{policy}\"")]);
+        let warnings = event_log.lines_with(&["WARN", &format!("{policy}\"")]);
         assert_eq!(warnings.len(), 1, "{policy}: {warnings:?}");
         assert!(
             warnings[0].contains("noeviction"),
@@ -54,7 +54,7 @@ async fn every_eviction_policy_but_none_is_warned_of_once_at_connect() {
 
 #[tokio::test]
 async fn a_server_that_evicts_nothing_is_not_warned_of() {
-    let diary = Diary::open();
+    let event_log = EventLog::open();
     let server = RedisServer::start();
     let client = connect(&server.url()).await;
     client
@@ -66,9 +66,9 @@ async fn a_server_that_evicts_nothing_is_not_warned_of() {
         .await
         .unwrap();
     // Events are being recorded here; a warning would be, too.
-    assert!(!diary.lines_with(&["noeviction's"]).is_empty());
+    assert!(!event_log.lines_with(&["noeviction's"]).is_empty());
     assert_eq!(
-        diary.lines_with(&["policy=\"noeviction\""]),
+        event_log.lines_with(&["policy=\"noeviction\""]),
         Vec::<String>::new()
     );
 }

@@ -38,14 +38,14 @@ fn a_user_with_the_rights_of_lookups_sees_the_queue() {
             let client = limited(&server, &rules).await;
             let held = client.fair_lock("needed").acquire().await.expect("free");
             let waiting = tokio::spawn(client.fair_lock("needed").acquire());
-            in_line(&server, "redisson_lock_queue:{needed}", 1).await;
+            until_queued(&server, "redisson_lock_queue:{needed}", 1).await;
             let seen = client.admin().inspect("needed").await.expect("it may look");
             let seen = seen.expect("it is held");
             assert_eq!(seen.holders[0].owner, held.owner());
             assert_eq!(seen.waiting.len(), usize::from(seeing));
             assert_eq!(seen.kind == LockKind::Fair, seeing);
             waiting.abort();
-            in_line(&server, "redisson_lock_queue:{needed}", 0).await;
+            until_queued(&server, "redisson_lock_queue:{needed}", 0).await;
             held.release().await.expect("it is ours");
         }
     });
@@ -59,14 +59,14 @@ fn a_queued_waiter_keeps_its_position_on_a_server_out_of_memory() {
         let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
         let held = client.fair_lock("full").acquire().await.expect("free");
         let waiting = tokio::spawn(other.fair_lock("full").acquire());
-        in_line(&server, "redisson_lock_queue:{full}", 1).await;
+        until_queued(&server, "redisson_lock_queue:{full}", 1).await;
         fill(&server);
         let too_late = client.fair_lock("full").acquire().await;
         assert_out_of_memory("full", too_late.map(drop).expect_err("no place is left"));
         // The waiter has sent another request by then.
         tokio::time::sleep(Duration::from_secs(4)).await;
         assert!(!waiting.is_finished(), "it waits");
-        in_line(&server, "redisson_lock_queue:{full}", 1).await;
+        until_queued(&server, "redisson_lock_queue:{full}", 1).await;
         held.release().await.expect("it needs no memory");
         let next = waiting.await.expect("no panic").expect("it is its turn");
         next.release().await.expect("it is its own");
@@ -141,7 +141,7 @@ fn waiters_of_redisson_are_no_foreign_data() {
         held.release().await.expect("it is ours");
         let turn = client.fair_lock("java").try_acquire().await;
         assert!(turn.expect("it may ask").is_none(), "others are first");
-        in_line(&server, "redisson_lock_queue:{java}", 3).await;
+        until_queued(&server, "redisson_lock_queue:{java}", 3).await;
     });
 }
 
@@ -189,14 +189,14 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
     let mut waiting = tokio::spawn(lock.acquire());
     tokio::select! {
         told = &mut waiting => told.expect("no panic")?.release().await?,
-        () = in_line(server, &queue, 1) => {}
+        () = until_queued(server, &queue, 1) => {}
     }
     // Redisson does this with a waiter whose time has expired.
     let owner: String = server.query(&["LPOP", &queue]);
     server.cmd(&["ZREM", &timeout, &owner]);
     tokio::select! {
         told = &mut waiting => told.expect("no panic")?.release().await?,
-        () = in_line(server, &queue, 1) => {}
+        () = until_queued(server, &queue, 1) => {}
     }
     let hasty = lock.acquire_timeout(IN_VAIN).await?;
     assert!(hasty.is_none(), "it is held");
@@ -210,7 +210,7 @@ pub(crate) async fn everything(stage: &Stage<'_>) -> Result<(), Broken> {
 }
 
 /// Waits until the queue has this length.
-async fn in_line(server: &RedisServer, queue: &str, length: usize) {
+async fn until_queued(server: &RedisServer, queue: &str, length: usize) {
     let until = Instant::now() + PATIENCE * 2;
     while server.query::<usize>(&["LLEN", queue]) != length {
         assert!(Instant::now() < until, "not {length} in `{queue}`");

@@ -14,20 +14,20 @@ use super::support::{RedisServer, builder};
 type Round = Result<(), Broken>;
 
 /// Builds a client of a user with these rules, whose names have the prefix of the page.
-fn somebody(server: &RedisServer, rules: &[&str], parameters: &str) -> ClientBuilder {
+fn restricted_client(server: &RedisServer, rules: &[&str], parameters: &str) -> ClientBuilder {
     let rules = [&["resetkeys", "resetchannels", "-@all"], rules].concat();
     let builder = builder(&(user(server, &rules) + parameters)).key_prefix("app:");
     builder.command_timeout(PATIENCE).connect_timeout(PATIENCE)
 }
 
 pub(crate) async fn other_database(server: &RedisServer, rules: &[&str]) -> Round {
-    let client = somebody(server, rules, "1").connect().await?;
+    let client = restricted_client(server, rules, "1").connect().await?;
     client.lock("stock").acquire().await?.release().await?;
     Ok(())
 }
 
 pub(crate) async fn listed(server: &RedisServer, rules: &[&str]) -> Round {
-    let client = somebody(server, rules, "").connect().await?;
+    let client = restricted_client(server, rules, "").connect().await?;
     let held = [client.lock("stock").acquire().await?];
     let simple = client.simple_lock("prices").acquire().await?;
     let semaphore = client.semaphore("permits");
@@ -52,7 +52,7 @@ pub(crate) async fn listed(server: &RedisServer, rules: &[&str]) -> Round {
 
 /// Watches the events of plain and of read/write locks.
 pub(crate) async fn watched(server: &RedisServer, rules: &[&str]) -> Round {
-    let client = somebody(server, rules, "").connect().await?;
+    let client = restricted_client(server, rules, "").connect().await?;
     let held = client.lock("stock").acquire().await?;
     let mut watch = client.admin().watch("*");
     let seen = tokio::time::timeout(PATIENCE, watch.next()).await;
@@ -65,7 +65,7 @@ pub(crate) async fn watched(server: &RedisServer, rules: &[&str]) -> Round {
 }
 
 pub(crate) async fn connected(server: &RedisServer, rules: &[&str]) -> Round {
-    let client = somebody(server, rules, "").connect().await?;
+    let client = restricted_client(server, rules, "").connect().await?;
     client.lock("stock").acquire().await?.release().await?;
     Ok(())
 }
@@ -78,7 +78,7 @@ pub(crate) async fn durable(server: &RedisServer, rules: &[&str]) -> Round {
         acks: 1,
         timeout: Duration::from_secs(1),
     };
-    let client = somebody(server, rules, "").durability(durability);
+    let client = restricted_client(server, rules, "").durability(durability);
     let lock = client.connect().await?.lock("stock");
     let begun = Instant::now();
     loop {
@@ -96,7 +96,7 @@ pub(crate) async fn durable(server: &RedisServer, rules: &[&str]) -> Round {
 
 pub(crate) async fn delayed(server: &RedisServer, rules: &[&str]) -> Round {
     let delay = Duration::from_secs(3);
-    let builder = somebody(server, rules, "").failover_delay(delay);
+    let builder = restricted_client(server, rules, "").failover_delay(delay);
     let client = builder
         .default_lease(Lease::KeepAlive(delay))
         .connect()
@@ -110,7 +110,7 @@ pub(crate) async fn delayed(server: &RedisServer, rules: &[&str]) -> Round {
 }
 
 pub(crate) async fn examined(server: &RedisServer, rules: &[&str]) -> Round {
-    let client = somebody(server, rules, "").connect().await?;
+    let client = restricted_client(server, rules, "").connect().await?;
     let findings = client.admin().examine_with_probe().await?;
     let ours = [
         "version", "role", "eviction", "locking", "messages", "labels", "listing", "clock",

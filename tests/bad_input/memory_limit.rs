@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Error, Lease};
 
 use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulated};
-use super::{PATIENCE, connect, said_of};
+use super::{PATIENCE, checked_message_of, connect};
 
 /// Limits the server to less memory than it has used already.
 pub(crate) fn fill(server: &RedisServer) {
@@ -13,7 +13,7 @@ pub(crate) fn fill(server: &RedisServer) {
 }
 
 pub(crate) fn assert_out_of_memory(name: &str, error: Error) {
-    let error = said_of(name, error);
+    let error = checked_message_of(name, error);
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error:?}");
     assert!(error.to_string().contains("raise its limit"), "{error}");
     assert!(error.is_transient());
@@ -162,13 +162,13 @@ fn an_acquire_in_doubt_is_undone_out_of_memory() {
         })
         .await;
         fill(&server);
-        let error = said_of("granted", asking.await.unwrap().unwrap_err());
+        let error = checked_message_of("granted", asking.await.unwrap().unwrap_err());
         assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
         eventually(PATIENCE, "it was taken back", async || {
             !server.keys().contains(&"granted".to_owned())
         })
         .await;
-        proxy.let_go();
+        proxy.deliver_held();
 
         // The request is not executed yet: a tombstone must keep it from ever being executed.
         proxy.rule(
@@ -184,7 +184,7 @@ fn an_acquire_in_doubt_is_undone_out_of_memory() {
         .await;
         server.config_set("maxmemory", "0");
         let arrived = server.commandstats("evalsha");
-        proxy.let_go();
+        proxy.deliver_held();
         eventually(PATIENCE, "the request has arrived", async || {
             server.commandstats("evalsha") > arrived
         })

@@ -8,7 +8,7 @@ use crate::support;
 mod addresses;
 mod checks;
 mod cost;
-mod diary;
+mod event_log;
 mod eviction;
 mod formats;
 mod inspection;

@@ -6,7 +6,7 @@ use distlock::{Client, Error, Lease, Lock};
 use tokio::task::JoinSet;
 
 use super::support::RedisServer;
-use super::{PATIENCE, connect, well_said};
+use super::{PATIENCE, checked_message, connect};
 
 #[tokio::test]
 async fn a_name_that_is_empty_or_far_too_long_is_refused() {
@@ -28,7 +28,7 @@ async fn a_name_that_is_empty_or_far_too_long_is_refused() {
                 admin.inspect(&name).await.unwrap_err(),
                 admin.force_release(&name).await.unwrap_err(),
             ] {
-                let error = well_said(error);
+                let error = checked_message(error);
                 assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
                 assert!(error.to_string().contains(why), "{error}");
                 assert!(!error.is_transient());
@@ -72,7 +72,7 @@ async fn an_error_names_its_lock_on_one_line_and_not_in_a_megabyte() {
                     matches!(&error, Error::InvalidOption { name: Some(of), .. } if **of == *name);
                 assert!(about, "{error:?}");
                 let begins: String = name.escape_debug().take(150).collect();
-                let text = well_said(error).to_string();
+                let text = checked_message(error).to_string();
                 assert!(text.starts_with(&format!("`{begins}")), "{text}");
                 assert!(text.chars().count() < 400, "{text}");
             }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease};
 use tokio::net::TcpListener;
 
-use super::diary::Diary;
+use super::event_log::EventLog;
 use super::support::{RedisServer, eventually};
-use super::{PATIENCE, connect, well_said};
+use super::{PATIENCE, checked_message, connect};
 
 /// The password, which must not be seen anywhere.
 const CANARY: &str = "cAnArY-7Hq";
@@ -22,7 +22,7 @@ fn assert_hidden(what: &(impl Debug + ?Sized)) {
 fn hidden(error: Error) -> Error {
     assert!(!error.to_string().contains(CANARY), "{error}");
     assert_hidden(&error);
-    well_said(error)
+    checked_message(error)
 }
 
 fn user(server: &RedisServer) {
@@ -73,11 +73,11 @@ async fn a_user_without_a_password_is_not_taken_for_another() {
     match Client::connect(&url(&server, "guest")).await {
         Ok(client) => {
             let outcome = client.lock("guest's").acquire().await;
-            let error = well_said(outcome.expect_err("guests may not run scripts"));
+            let error = checked_message(outcome.expect_err("guests may not run scripts"));
             assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
         }
         // To be told that it needs one would do as well.
-        Err(error) => assert!(!well_said(error).is_transient()),
+        Err(error) => assert!(!checked_message(error).is_transient()),
     }
 }
 
@@ -176,7 +176,7 @@ async fn a_possible_password_is_not_sent_as_a_master_name() {
 
 #[tokio::test]
 async fn a_password_is_hidden_in_everything_a_client_shows() {
-    let diary = Diary::open();
+    let event_log = EventLog::open();
     let server = RedisServer::start();
     user(&server);
     // One that needs escaping as well.
@@ -203,7 +203,7 @@ async fn a_password_is_hidden_in_everything_a_client_shows() {
             assert_hidden(shown);
         }
         eventually(PATIENCE, "a renewal is heard of", async || {
-            !diary.lines_with(&["TRACE", &guard.owner()]).is_empty()
+            !event_log.lines_with(&["TRACE", &guard.owner()]).is_empty()
         })
         .await;
         guard.release().await.unwrap();
@@ -223,16 +223,18 @@ async fn a_password_is_hidden_in_everything_a_client_shows() {
         client.close().await.unwrap();
     }
     assert!(
-        !diary.lines_with(&["canary's lock", "granted"]).is_empty(),
+        !event_log
+            .lines_with(&["canary's lock", "granted"])
+            .is_empty(),
         "nothing was said"
     );
-    let leaks = diary.lines_with(&[CANARY]);
+    let leaks = event_log.lines_with(&[CANARY]);
     assert!(leaks.is_empty(), "{leaks:?}");
 }
 
 #[tokio::test]
 async fn connections_and_releases_are_logged_without_the_password() {
-    let diary = Diary::open();
+    let event_log = EventLog::open();
     let server = RedisServer::start();
     user(&server);
     let place = format!("127.0.0.1:{}", server.port());
@@ -241,7 +243,7 @@ async fn connections_and_releases_are_logged_without_the_password() {
     let guard = client.lock("told of").acquire().await.unwrap();
     let owner = guard.owner();
     guard.release().await.unwrap();
-    let told = |words: &[&str]| !diary.lines_with(words).is_empty();
+    let told = |words: &[&str]| !event_log.lines_with(words).is_empty();
     assert!(told(&["connected", &place, "again=false"]));
     assert!(told(&["released", "told of", &owner]));
     let held = connect(&server.url()).await.lock("told of").acquire().await;
@@ -251,7 +253,7 @@ async fn connections_and_releases_are_logged_without_the_password() {
     })
     .await;
     eventually(PATIENCE, "it listens again", async || {
-        let connected = diary.lines_with(&["subscriber connected", "channels=1", &place]);
+        let connected = event_log.lines_with(&["subscriber connected", "channels=1", &place]);
         connected.len() >= 2 && told(&["subscriber disconnected", "error=", &place])
     })
     .await;
@@ -262,5 +264,5 @@ async fn connections_and_releases_are_logged_without_the_password() {
         told(&["cannot connect", &place])
     })
     .await;
-    assert!(!diary.text().contains(CANARY));
+    assert!(!event_log.text().contains(CANARY));
 }

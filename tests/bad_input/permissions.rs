@@ -6,7 +6,7 @@ use distlock::{Change, Client, Error, Lease, Lock};
 
 use super::support::rights::user;
 use super::support::{RedisServer, builder, eventually, rights, simulated};
-use super::{IN_VAIN, PATIENCE, connect, said_of};
+use super::{IN_VAIN, PATIENCE, checked_message_of, connect};
 
 /// Connects a client with all rights except those that these ACL rules deny.
 async fn without(server: &RedisServer, rules: &[&str]) -> Client {
@@ -15,7 +15,7 @@ async fn without(server: &RedisServer, rules: &[&str]) -> Client {
 
 /// Checks the error of a missing permission: it is typed, about this lock, and names what is missing.
 pub(crate) fn assert_denied(error: Error, name: &str, missing: &str) {
-    let error = said_of(name, error);
+    let error = checked_message_of(name, error);
     assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
     let text = error.to_string().to_lowercase();
     assert!(text.contains(missing), "`{missing}` is not in {text}");

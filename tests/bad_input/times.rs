@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use distlock::{Backoff, Error, Lease, Wait};
 
 use super::support::{RedisServer, builder, eventually, simulated};
-use super::{PATIENCE, connect, well_said};
+use super::{PATIENCE, checked_message, connect};
 
 /// Leases that are too short to be kept, or longer than a human life.
 const IMPOSSIBLE: [Duration; 5] = [
@@ -19,7 +19,7 @@ const IMPOSSIBLE: [Duration; 5] = [
 ];
 
 fn assert_option(error: Error, option: &str) {
-    let error = well_said(error);
+    let error = checked_message(error);
     assert!(matches!(error, Error::InvalidOption { .. }), "{error:?}");
     assert!(error.to_string().contains(option), "{error}");
     assert!(!error.is_transient());
@@ -106,7 +106,7 @@ fn the_shortest_waits_return_at_once_and_leave_nothing() {
                     Ok(None) => panic!("nobody holds it, and nobody said so"),
                     Err(error) => {
                         // Too short for any reply of a server.
-                        let error = super::said_of("free", error);
+                        let error = super::checked_message_of("free", error);
                         assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
                     }
                 }

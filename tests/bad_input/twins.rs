@@ -7,7 +7,7 @@ use distlock::{Client, Error, Lease};
 use redis::Value;
 
 use super::support::{RedisServer, builder, eventually, simulated};
-use super::{PATIENCE, connect, well_said};
+use super::{PATIENCE, checked_message, connect};
 
 /// Every kind whose side keys would be shared.
 const KINDS: [&str; 5] = ["fair", "read", "write", "semaphore", "counting"];
@@ -23,7 +23,7 @@ fn a_name_with_the_side_keys_of_another_is_rejected_while_that_one_exists() {
                 let before = contents(&server);
                 for other in KINDS {
                     let refused = hold(&client, other, second).await;
-                    let refused = well_said(refused.expect_err("its side keys are shared"));
+                    let refused = checked_message(refused.expect_err("its side keys are shared"));
                     assert!(
                         matches!(refused, Error::WrongKind { .. }),
                         "{kind}, then {other}: {refused:?}"

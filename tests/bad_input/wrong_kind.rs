@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 
 use super::support::{RedisServer, eventually, simulated};
-use super::{PATIENCE, connect, said_of};
+use super::{PATIENCE, checked_message_of, connect};
 
 /// Makes a foreign owner hold the lock.
 pub(crate) fn hold_as_stranger(server: &RedisServer, name: &str, ttl: Duration) {
@@ -14,7 +14,7 @@ pub(crate) fn hold_as_stranger(server: &RedisServer, name: &str, ttl: Duration) 
 }
 
 pub(crate) fn assert_wrong_kind(name: &str, error: Error) {
-    let error = said_of(name, error);
+    let error = checked_message_of(name, error);
     assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
     // The message names the way out.
     assert!(error.to_string().contains("another name"), "{error}");
@@ -87,7 +87,7 @@ fn an_overwritten_lock_is_lost_and_the_new_data_unchanged() {
         let lost = tokio::time::timeout(PATIENCE, guard.lost()).await.unwrap();
         // The loss is noticed at the first renewal that finds it, not at the end of the lease.
         assert_eq!(lost.map(|lost| lost.reason), Some(LostReason::Removed));
-        let error = said_of("trampled", guard.release().await.unwrap_err());
+        let error = checked_message_of("trampled", guard.release().await.unwrap_err());
         assert!(matches!(error, Error::Lost { .. }), "{error:?}");
         assert_eq!(server.query::<String>(&["GET", "trampled"]), "theirs");
 

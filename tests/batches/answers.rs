@@ -6,7 +6,7 @@ use distlock::Error;
 use tokio::task::{JoinSet, yield_now};
 
 use super::PATIENCE;
-use super::company::{Call, Company, becomes, begun, ended, gives, said};
+use super::fixture::{BatchFixture, Call, becomes, begun, ended, gives, said};
 use crate::support::{Fault, Match, RedisServer, Script, simulated, world};
 
 #[test]
@@ -14,29 +14,29 @@ fn each_caller_gets_its_own_reply_and_never_that_of_another() {
     const ROUNDS: usize = 20;
     const MANY: usize = 60;
     simulated(async || {
-        let company = Company::start().await;
+        let fixture = BatchFixture::start().await;
         for round in 0..ROUNDS {
             let (mut calls, mut before) = (Vec::new(), Vec::new());
             for number in 0..MANY {
                 let name = format!("{round}-{number}");
                 let sort = world().below(3);
                 if sort == 0 {
-                    company.hold_as_stranger(&name);
+                    fixture.hold_as_stranger(&name);
                 }
                 calls.push(match sort {
-                    1 => gives(company.hold(&name).await),
-                    _ => company.tries(&name),
+                    1 => gives(fixture.hold(&name).await),
+                    _ => fixture.tries(&name),
                 });
-                before.push((sort, company.holds(&name)));
+                before.push((sort, fixture.holds(&name)));
             }
-            let answers = company.together(calls).await;
+            let answers = fixture.together(calls).await;
             for ((name, got), (sort, before)) in answers.into_iter().zip(before) {
                 match (sort, got.expect("the server answers")) {
-                    (0, None) => assert_eq!(company.holds(&name), before),
-                    (1, None) => assert!(company.holds(&name).is_empty(), "`{name}`"),
+                    (0, None) => assert_eq!(fixture.holds(&name), before),
+                    (1, None) => assert!(fixture.holds(&name).is_empty(), "`{name}`"),
                     (2, Some(guard)) => {
                         assert_eq!(guard.name(), name);
-                        assert_eq!(company.holds(&name), said(&guard));
+                        assert_eq!(fixture.holds(&name), said(&guard));
                         guard.release().await.expect("it is ours");
                     }
                     (_, got) => panic!("`{name}` was {before:?}, and then {got:?}"),
@@ -49,16 +49,16 @@ fn each_caller_gets_its_own_reply_and_never_that_of_another() {
 #[test]
 fn releases_are_sent_before_acquires() {
     simulated(async || {
-        let company = Company::start().await;
+        let fixture = BatchFixture::start().await;
         let (mut calls, mut giving) = (Vec::new(), Vec::new());
         for number in 0..5 {
             let name = format!("stock-{number}");
-            giving.push(gives(company.hold(&name).await));
+            giving.push(gives(fixture.hold(&name).await));
             // A try overtakes the queue of this client.
-            calls.push(company.tries(&name));
+            calls.push(fixture.tries(&name));
         }
         calls.append(&mut giving);
-        for (number, (name, answer)) in company.together(calls).await.into_iter().enumerate() {
+        for (number, (name, answer)) in fixture.together(calls).await.into_iter().enumerate() {
             let guard = answer.expect("the server answers");
             assert_eq!(guard.is_some(), number < 5, "`{name}`");
         }
@@ -77,20 +77,20 @@ fn a_bad_key_of_any_kind_fails_only_its_own_caller() {
         ("held-in-line", &["SET", "held-in-line", "theirs"]),
     ];
     simulated(async || {
-        let company = Company::start().await;
+        let fixture = BatchFixture::start().await;
         let (mut calls, mut in_line) = (Vec::new(), Vec::new());
         for (number, (bad, command)) in BAD.iter().enumerate() {
             if bad.starts_with("held") {
-                calls.push(gives(company.hold(bad).await));
-                in_line.extend(bad.ends_with("line").then(|| begun(company.acquires(bad))));
-                company.server.cmd(&["DEL", bad]);
+                calls.push(gives(fixture.hold(bad).await));
+                in_line.extend(bad.ends_with("line").then(|| begun(fixture.acquires(bad))));
+                fixture.server.cmd(&["DEL", bad]);
             } else {
-                calls.push(company.acquires(bad));
+                calls.push(fixture.acquires(bad));
             }
-            company.server.cmd(command);
-            calls.push(company.acquires(&format!("good-{number}")));
+            fixture.server.cmd(command);
+            calls.push(fixture.acquires(&format!("good-{number}")));
         }
-        for (name, answer) in company.together(calls).await {
+        for (name, answer) in fixture.together(calls).await {
             if !name.starts_with("good") {
                 assert!(matches!(answer, Err(Error::WrongKind { .. })), "{name}");
                 continue;
@@ -98,8 +98,8 @@ fn a_bad_key_of_any_kind_fails_only_its_own_caller() {
             let guard = answer
                 .expect("nothing is wrong with it")
                 .expect("it is free");
-            assert_eq!(company.holds(&name), said(&guard));
-            assert!(company.server.pttl(&name) > 0, "{name} has no end");
+            assert_eq!(fixture.holds(&name), said(&guard));
+            assert!(fixture.server.pttl(&name) > 0, "{name} has no end");
             guard.release().await.expect("it is ours");
         }
     });
@@ -130,23 +130,23 @@ fn denied_keys_fail_only_their_own_callers_even_if_the_network_fails_then() {
             ("ok-3", Fault::DuplicateRequest),
             ("ok-3", Fault::CutAfter),
         ] {
-            let company = worker().await;
-            company
+            let fixture = worker().await;
+            fixture
                 .server
                 .cmd(&["ACL", "SETUSER", "worker", "~not-held"]);
             let mut calls = Vec::new();
             for name in ["ok-held", "not-held", "ok-held-too"] {
-                calls.push(gives(company.hold(name).await));
+                calls.push(gives(fixture.hold(name).await));
             }
-            company
+            fixture
                 .server
                 .cmd(&[&["ACL", "SETUSER", "worker", "resetkeys"], KEYS].concat());
-            calls.extend(NAMES[2..].iter().map(|name| company.acquires(name)));
-            let calls = company.set_off(calls).await;
+            calls.extend(NAMES[2..].iter().map(|name| fixture.acquires(name)));
+            let calls = fixture.start_call(calls).await;
             // The rule does not match the batch itself, which has arrived already.
             let alone = Match::command("EVALSHA").arg(3, harmed);
-            company.proxy.rule(alone.nth(1), fault);
-            company.proxy.partition(false);
+            fixture.proxy.rule(alone.nth(1), fault);
+            fixture.proxy.partition(false);
             let mut guards = BTreeMap::new();
             for (name, answer) in ended(calls).await {
                 match answer {
@@ -165,9 +165,9 @@ fn denied_keys_fail_only_their_own_callers_even_if_the_network_fails_then() {
             if fault == Fault::DuplicateRequest {
                 assert_eq!(guards.len(), 3, "those we may touch are ours");
             }
-            let faults = company.proxy.injected().len();
+            let faults = fixture.proxy.injected().len();
             assert_eq!(faults, usize::from(!harmed.is_empty()), "{fault:?}");
-            company.settle(&NAMES, &guards).await;
+            fixture.settle(&NAMES, &guards).await;
         }
     });
 }
@@ -175,32 +175,32 @@ fn denied_keys_fail_only_their_own_callers_even_if_the_network_fails_then() {
 #[test]
 fn callers_dropped_while_calls_are_sent_one_by_one_leave_nothing_behind() {
     simulated(async || {
-        let company = worker().await;
+        let fixture = worker().await;
         let names = ["ok-1", "not-1", "ok-2", "ok-3", "not-2", "ok-4"];
-        let calls = names.map(|name| company.acquires(name)).into();
-        let calls = company.set_off(calls).await;
+        let calls = names.map(|name| fixture.acquires(name)).into();
+        let calls = fixture.start_call(calls).await;
         let alone = Match::words(|words| Script::Acquire.runs(words)).arg(3, "ok-2");
-        company.proxy.rule(alone.nth(1), Fault::HoldReply);
+        fixture.proxy.rule(alone.nth(1), Fault::HoldReply);
         // The rule does not match the batch itself, which has arrived already.
-        company.proxy.partition(false);
+        fixture.proxy.partition(false);
         becomes("they are made one by one", || {
-            company.proxy.injected().len() == 1
+            fixture.proxy.injected().len() == 1
         })
         .await;
         // One call already has a reply at this point.
         calls.into_iter().for_each(|call| call.abort());
-        company.settle(&names, &BTreeMap::new()).await;
-        let guard = company.hold("ok-3").await;
-        assert_eq!(company.holds("ok-3"), said(&guard));
+        fixture.settle(&names, &BTreeMap::new()).await;
+        let guard = fixture.hold("ok-3").await;
+        assert_eq!(fixture.holds("ok-3"), said(&guard));
     });
 }
 
 /// Returns a client that may touch only `ok-…`.
-async fn worker() -> Company {
+async fn worker() -> BatchFixture {
     let server = RedisServer::start();
     let user = ["ACL", "SETUSER", "worker", "on", ">secret", "+@all", "&*"];
     server.cmd(&[&user, KEYS].concat());
-    Company::with(server, "worker:secret@", PATIENCE / 8).await
+    BatchFixture::with(server, "worker:secret@", PATIENCE / 8).await
 }
 
 const KEYS: &[&str] = &["~ok-*", "~first", "~distlock*"];
@@ -208,17 +208,17 @@ const KEYS: &[&str] = &["~ok-*", "~first", "~distlock*"];
 #[test]
 fn many_callers_need_few_calls_and_one_needs_two() {
     simulated(async || {
-        let company = Company::start().await;
-        let calls = || company.server.commandstats("evalsha");
+        let fixture = BatchFixture::start().await;
+        let calls = || fixture.server.commandstats("evalsha");
         let before = calls();
-        let guard = company.hold("one").await;
+        let guard = fixture.hold("one").await;
         guard.release().await.expect("it is ours");
         assert_eq!(calls() - before, 2);
 
         let before = calls();
         let mut cycles = JoinSet::new();
         for number in 0..256 {
-            let lock = company.client.lock(format!("many-{number}"));
+            let lock = fixture.client.lock(format!("many-{number}"));
             cycles.spawn(async move {
                 for _ in 0..10 {
                     let guard = lock.acquire().await.expect("it is free");
@@ -236,24 +236,24 @@ fn many_callers_need_few_calls_and_one_needs_two() {
 fn calls_queued_behind_calls_in_flight_are_batched_and_all_get_a_turn() {
     const CROWD: usize = 40;
     simulated(async || {
-        let company = Company::start().await;
-        let before = company.server.commandstats("evalsha");
-        company.server.stop_process();
+        let fixture = BatchFixture::start().await;
+        let before = fixture.server.commandstats("evalsha");
+        fixture.server.stop_process();
         let mut calls: Vec<Call> = Vec::new();
         for number in 0..CROWD {
-            calls.push(begun(company.acquires(&format!("crowd-{number}"))));
+            calls.push(begun(fixture.acquires(&format!("crowd-{number}"))));
             // Each call is sent, if it may be, before the next one comes.
             for _ in 0..10 {
                 yield_now().await;
             }
         }
-        company.server.continue_process();
+        fixture.server.continue_process();
         for call in calls {
             let (name, answer) = call.await;
             let guard = answer.expect("it gets a turn").expect("it is free");
             assert_eq!(guard.name(), name);
         }
-        let calls = company.server.commandstats("evalsha") - before;
+        let calls = fixture.server.commandstats("evalsha") - before;
         assert!(calls <= CROWD as u64 / 2, "{calls} calls for {CROWD}");
     });
 }

@@ -4,7 +4,7 @@
 //! The sweep ([`sweep`]) sends a batch of every sort of call over the broken networks of `lost_replies`, and checks every lock in it.
 
 mod answers;
-mod company;
+mod fixture;
 mod read_only;
 mod sweep;
 mod trouble;

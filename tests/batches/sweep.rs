@@ -8,10 +8,10 @@ use distlock::{Error, Guard, Lease, Lock};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::company::{Call, becomes, begun, is_silence};
+use super::fixture::{Call, becomes, begun, is_silence};
 use super::{LEASE, PATIENCE};
 use crate::lost_replies::COMMAND_TIMEOUT;
-use crate::lost_replies::rules::{LetGo, RULES, Rule};
+use crate::lost_replies::rules::{DeliveryTime, RULES, Rule};
 use crate::lost_replies::tokens::Tokens;
 use crate::support::batch::{apart, is_batch};
 use crate::support::{ChaosProxy, Family, Fault, Fenced, Match, Plain, Player, RedisServer};
@@ -58,7 +58,7 @@ async fn sweep<F: Family>(mixes: &[&'static [Kind]]) {
 
 /// The behaviour of the callers while their batch is under way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Manner {
+enum CallerBehaviour {
     /// All callers are dropped once the network has done wrong.
     GoneAfter,
     /// All callers are dropped before a request has reached the server.
@@ -71,12 +71,12 @@ enum Manner {
     WaitOn,
 }
 
-const MANNERS: [Manner; 5] = [
-    Manner::GoneAfter,
-    Manner::GoneBefore,
-    Manner::OneByOne,
-    Manner::TimeOut,
-    Manner::WaitOn,
+const MANNERS: [CallerBehaviour; 5] = [
+    CallerBehaviour::GoneAfter,
+    CallerBehaviour::GoneBefore,
+    CallerBehaviour::OneByOne,
+    CallerBehaviour::TimeOut,
+    CallerBehaviour::WaitOn,
 ];
 
 /// The request for one lock.
@@ -91,12 +91,12 @@ enum Kind {
     /// Releases one of two holds.
     InPart,
     /// Releases a lock for which others of the same client wait: the store grants it to the next.
-    Line,
+    ReleaseToWaiter,
     /// Releases a lock that is held.
     Release,
 }
 
-use Kind::{Again, Busy, Free, InPart, Line, Release};
+use Kind::{Again, Busy, Free, InPart, Release, ReleaseToWaiter};
 
 impl Kind {
     /// Returns the script that executes the call.
@@ -104,7 +104,7 @@ impl Kind {
         match self {
             Again | Busy | Free => Script::Acquire,
             InPart | Release => Script::Release,
-            Line => Script::Pass,
+            ReleaseToWaiter => Script::Pass,
         }
     }
 
@@ -113,11 +113,20 @@ impl Kind {
     }
 }
 
-/// A lock that has been held for long is released instead of handed off: the calls of kind `Line` come last.
+/// A lock that has been held for long is released instead of handed off: the calls of kind `ReleaseToWaiter` come last.
 const TAKES: &[Kind] = &[Free, Busy, Free, Again, Busy, Free];
-const GIVES: &[Kind] = &[Release, Release, InPart, Line, Line];
+const GIVES: &[Kind] = &[Release, Release, InPart, ReleaseToWaiter, ReleaseToWaiter];
 const EVERYTHING: &[Kind] = &[
-    Free, Busy, Release, Again, InPart, Release, Busy, Free, Line, Line,
+    Free,
+    Busy,
+    Release,
+    Again,
+    InPart,
+    Release,
+    Busy,
+    Free,
+    ReleaseToWaiter,
+    ReleaseToWaiter,
 ];
 
 struct World<F> {
@@ -129,7 +138,7 @@ struct World<F> {
 impl<F: Family> World<F> {
     async fn start() -> Self {
         let server = RedisServer::start();
-        Script::make_known(&server);
+        Script::load_all(&server);
         let other = client::<F>(&server.url(), PATIENCE).await;
         Self { server, other }
     }
@@ -191,12 +200,12 @@ impl<F: Family> Item<F> {
     async fn new(world: &World<F>, client: &Player<F>, kind: Kind, name: String) -> Self {
         let lock = match kind {
             Again | InPart => client.one_owners(&name),
-            Busy | Free | Line | Release => client.lock(name.as_str()),
+            Busy | Free | ReleaseToWaiter | Release => client.lock(name.as_str()),
         };
         let mut guards = Vec::new();
         let held = match kind {
             Busy | Free => 0,
-            Again | Line | Release => 1,
+            Again | ReleaseToWaiter | Release => 1,
             InPart => 2,
         };
         for _ in 0..held {
@@ -208,7 +217,7 @@ impl<F: Family> Item<F> {
         }
         let waits = || begun(Box::pin(lock.acquire()));
         Self {
-            in_line: (kind == Line).then(waits),
+            in_line: (kind == ReleaseToWaiter).then(waits),
             tokens: Tokens::default(),
             kind,
             guards,
@@ -247,7 +256,7 @@ struct Case<'a, F: Family> {
     proxy: ChaosProxy,
     client: Player<F>,
     rule: &'a Rule,
-    manner: Manner,
+    manner: CallerBehaviour,
     items: Vec<Item<F>>,
 }
 
@@ -257,7 +266,7 @@ impl<'a, F: Family> Case<'a, F> {
         number: usize,
         kinds: &'static [Kind],
         rule: &'a Rule,
-        manner: Manner,
+        manner: CallerBehaviour,
     ) {
         let proxy = ChaosProxy::start(world.server.addr());
         let client = client(&proxy.url(), COMMAND_TIMEOUT).await;
@@ -288,7 +297,7 @@ impl<'a, F: Family> Case<'a, F> {
         let first = Box::pin(self.client.lock("first").try_acquire());
         let first = tokio::spawn(begun(first));
         let patience = match manner {
-            Manner::TimeOut => COMMAND_TIMEOUT / 2,
+            CallerBehaviour::TimeOut => COMMAND_TIMEOUT / 2,
             _ => PATIENCE,
         };
         let calls = self.items.iter_mut().map(|item| item.call(patience));
@@ -299,15 +308,15 @@ impl<'a, F: Family> Case<'a, F> {
         })
         .await;
         match manner {
-            Manner::GoneBefore => calls.iter().for_each(JoinHandle::abort),
-            Manner::OneByOne => calls.iter().step_by(3).for_each(JoinHandle::abort),
-            Manner::TimeOut => {
+            CallerBehaviour::GoneBefore => calls.iter().for_each(JoinHandle::abort),
+            CallerBehaviour::OneByOne => calls.iter().step_by(3).for_each(JoinHandle::abort),
+            CallerBehaviour::TimeOut => {
                 becomes("their time is over", || {
                     calls.iter().all(JoinHandle::is_finished)
                 })
                 .await;
             }
-            Manner::GoneAfter | Manner::WaitOn => {}
+            CallerBehaviour::GoneAfter | CallerBehaviour::WaitOn => {}
         }
         self.proxy.partition(false);
         becomes("the network does wrong", || {
@@ -315,9 +324,11 @@ impl<'a, F: Family> Case<'a, F> {
         })
         .await;
         match manner {
-            Manner::GoneAfter => calls.iter().for_each(JoinHandle::abort),
-            Manner::OneByOne => calls.iter().skip(1).step_by(3).for_each(JoinHandle::abort),
-            Manner::GoneBefore | Manner::TimeOut | Manner::WaitOn => {}
+            CallerBehaviour::GoneAfter => calls.iter().for_each(JoinHandle::abort),
+            CallerBehaviour::OneByOne => {
+                calls.iter().skip(1).step_by(3).for_each(JoinHandle::abort)
+            }
+            CallerBehaviour::GoneBefore | CallerBehaviour::TimeOut | CallerBehaviour::WaitOn => {}
         }
         drop(first.await);
         self.see_through(calls).await;
@@ -334,7 +345,7 @@ impl<'a, F: Family> Case<'a, F> {
             }
         }
         // An error is acceptable if it says that the store has not answered, and that is true.
-        let harmless = self.rule.harmless && self.manner == Manner::WaitOn;
+        let harmless = self.rule.harmless && self.manner == CallerBehaviour::WaitOn;
         let tolerate = |error: &Error, kind: Kind| {
             assert!(
                 is_silence(error),
@@ -352,12 +363,12 @@ impl<'a, F: Family> Case<'a, F> {
                     item.guards.push(guard);
                 }
                 Ok(Ok(None)) => {
-                    let is_patient = self.manner != Manner::TimeOut;
+                    let is_patient = self.manner != CallerBehaviour::TimeOut;
                     assert!(!item.kind.takes() || !is_patient, "{:?}", item.kind);
                 }
                 Ok(Err(error)) => {
                     tolerate(&error, item.kind);
-                    if item.kind.takes() && self.manner != Manner::TimeOut {
+                    if item.kind.takes() && self.manner != CallerBehaviour::TimeOut {
                         item.guards.push(acquired(&item.lock).await);
                     }
                 }
@@ -400,10 +411,10 @@ impl<'a, F: Family> Case<'a, F> {
     }
 
     async fn end(&mut self) {
-        if self.rule.let_go == Some(LetGo::AfterCleanup) {
+        if self.rule.deliver_held == Some(DeliveryTime::AfterCleanup) {
             // This is far longer than any cleanup.
             tokio::time::sleep(LEASE / 6).await;
-            self.let_go().await;
+            self.deliver_held().await;
         }
         for item in &mut self.items {
             for guard in item.guards.drain(..) {
@@ -417,12 +428,12 @@ impl<'a, F: Family> Case<'a, F> {
         // Closing waits until everything is cleaned up.
         let closed = self.client.close().await;
         closed.expect("the network is whole again");
-        if self.rule.let_go == Some(LetGo::WhenTaken) {
+        if self.rule.deliver_held == Some(DeliveryTime::WhenTaken) {
             for item in &mut self.items {
                 item.theirs = Some(acquired(&self.world.other.lock(item.name.as_str())).await);
             }
         }
-        self.let_go().await;
+        self.deliver_held().await;
         for item in &mut self.items {
             let theirs = match item.theirs.take() {
                 Some(theirs) => theirs,
@@ -434,9 +445,9 @@ impl<'a, F: Family> Case<'a, F> {
     }
 
     /// Delivers the batch, or its reply. Once every request that the client ever sent is executed, nothing has changed.
-    async fn let_go(&self) {
-        let is_late = self.rule.fault == Fault::HoldRequest && self.rule.let_go.is_some();
-        self.proxy.let_go();
+    async fn deliver_held(&self) {
+        let is_late = self.rule.fault == Fault::HoldRequest && self.rule.deliver_held.is_some();
+        self.proxy.deliver_held();
         becomes("all arrives", || self.proxy.unanswered() == 0).await;
         for item in &self.items {
             let held = self.world.holds(&item.name);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use distlock::Error;
 
 use super::PATIENCE;
-use super::company::{Answer, Company, becomes, begun, ended, gives, is_silence, said};
+use super::fixture::{Answer, BatchFixture, becomes, begun, ended, gives, is_silence, said};
 use crate::support::batch::is_batch;
 use crate::support::{Fault, Match, RedisServer, simulated};
 
@@ -40,17 +40,17 @@ fn errors_in_a_batch_are_those_of_single_calls() {
         for (trouble, remedy) in TROUBLES {
             let server = RedisServer::start();
             order(&server, ALL);
-            let company = Company::with(server, "worker:secret@", PATIENCE / 2).await;
+            let fixture = BatchFixture::with(server, "worker:secret@", PATIENCE / 2).await;
             let mut calls = Vec::new();
             for name in GIVEN {
-                calls.push(gives(company.hold(name).await));
+                calls.push(gives(fixture.hold(name).await));
             }
-            order(&company.server, trouble);
-            calls.extend(TAKEN.map(|name| company.tries(name)));
+            order(&fixture.server, trouble);
+            calls.extend(TAKEN.map(|name| fixture.tries(name)));
             let (take, give) = (calls.remove(3).await, calls.remove(0).await);
             let stays = matches!(give.1, Err(Error::PermissionDenied { .. }));
             let [take, give] = [take, give].map(|(name, answer)| kind(&name, &answer));
-            for (name, answer) in company.together(calls).await {
+            for (name, answer) in fixture.together(calls).await {
                 let alone = if name.starts_with("take") {
                     &take
                 } else {
@@ -62,11 +62,11 @@ fn errors_in_a_batch_are_those_of_single_calls() {
                 assert!(same || granted, "{trouble}: {answer:?}, but alone {alone}");
             }
             // An acquire that was refused halfway is undone as soon as possible.
-            order(&company.server, remedy);
-            company.settle(&TAKEN, &BTreeMap::new()).await;
+            order(&fixture.server, remedy);
+            fixture.settle(&TAKEN, &BTreeMap::new()).await;
             // A lock that the user may not release stays for its lease.
             if !stays {
-                company.settle(&GIVEN, &BTreeMap::new()).await;
+                fixture.settle(&GIVEN, &BTreeMap::new()).await;
             }
         }
     });
@@ -75,21 +75,21 @@ fn errors_in_a_batch_are_those_of_single_calls() {
 #[test]
 fn a_server_crash_with_a_batch_in_flight_leaves_nothing_behind() {
     simulated(async || {
-        let company = Company::start().await;
+        let fixture = BatchFixture::start().await;
         let names = ["take-1", "take-2", "give-1"];
-        let mut calls = vec![gives(company.hold(names[2]).await)];
-        calls.extend(names[..2].iter().map(|name| company.tries(name)));
-        let calls = company.set_off(calls).await;
-        company.server.kill();
-        company.proxy.partition(false);
+        let mut calls = vec![gives(fixture.hold(names[2]).await)];
+        calls.extend(names[..2].iter().map(|name| fixture.tries(name)));
+        let calls = fixture.start_call(calls).await;
+        fixture.server.kill();
+        fixture.proxy.partition(false);
         for (name, answer) in ended(calls).await {
             assert!(matches!(answer, Err(Error::Unavailable { .. })), "{name}");
         }
-        company.server.restart();
+        fixture.server.restart();
         // The server has lost its data, and requests under way change nothing.
-        company.settle(&names, &BTreeMap::new()).await;
+        fixture.settle(&names, &BTreeMap::new()).await;
         for name in names {
-            drop(company.hold(name).await);
+            drop(fixture.hold(name).await);
         }
     });
 }
@@ -98,21 +98,21 @@ fn a_server_crash_with_a_batch_in_flight_leaves_nothing_behind() {
 fn each_call_of_a_batch_gets_the_right_reply_out_of_memory() {
     simulated(async || {
         for frees in [false, true] {
-            let company = Company::start().await;
+            let fixture = BatchFixture::start().await;
             let [nested, in_part] = ["nested", "in-part"].map(|name| {
-                let owner = company.client.new_owner();
-                company.client.lock(name).with_owner(&owner)
+                let owner = fixture.client.new_owner();
+                fixture.client.lock(name).with_owner(&owner)
             });
             let mut kept = vec![nested.acquire().await.unwrap()];
             kept.push(in_part.acquire().await.unwrap());
             let mut given = vec![in_part.acquire().await.unwrap()];
-            given.extend([company.hold("given").await, company.hold("passed").await]);
-            let next = begun(company.acquires("passed"));
-            company.hold_as_stranger("busy");
-            company.server.config_set("maxmemory", "1");
+            given.extend([fixture.hold("given").await, fixture.hold("passed").await]);
+            let next = begun(fixture.acquires("passed"));
+            fixture.hold_as_stranger("busy");
+            fixture.server.config_set("maxmemory", "1");
 
             let mut calls = ["free-1", "busy", "free-2"]
-                .map(|name| company.tries(name))
+                .map(|name| fixture.tries(name))
                 .into();
             if frees {
                 let again = nested.try_acquire();
@@ -124,14 +124,14 @@ fn each_call_of_a_batch_gets_the_right_reply_out_of_memory() {
             } else {
                 kept.extend(given);
             }
-            for (name, answer) in company.together(calls).await {
+            for (name, answer) in fixture.together(calls).await {
                 match (&*name, answer) {
                     ("free-1" | "free-2", Err(Error::OutOfMemory { .. })) => {
-                        assert!(company.holds(&name).is_empty(), "{name}");
+                        assert!(fixture.holds(&name).is_empty(), "{name}");
                     }
                     ("nested" | "free-1" | "free-2", Ok(Some(guard))) if frees => {
-                        assert_eq!(company.holds(&name), said(&guard));
-                        assert!(company.server.pttl(&name) > 0, "{name} has no end");
+                        assert_eq!(fixture.holds(&name), said(&guard));
+                        assert!(fixture.server.pttl(&name) > 0, "{name} has no end");
                         kept.push(guard);
                     }
                     ("busy" | "in-part" | "given" | "passed", Ok(None)) => {}
@@ -139,12 +139,12 @@ fn each_call_of_a_batch_gets_the_right_reply_out_of_memory() {
                 }
             }
             if frees {
-                assert_eq!(company.holds("in-part"), said(&kept[1]));
+                assert_eq!(fixture.holds("in-part"), said(&kept[1]));
                 assert_eq!(kept[0].hold_count(), 2, "nested");
-                assert!(company.holds("given").is_empty());
+                assert!(fixture.holds("given").is_empty());
                 let (_, next) = next.await;
                 let next = next.expect("it was passed on").expect("it is free");
-                assert_eq!(company.holds("passed"), said(&next));
+                assert_eq!(fixture.holds("passed"), said(&next));
             }
             for guard in kept {
                 guard.release().await.expect("giving back needs no memory");
@@ -167,22 +167,22 @@ fn a_batch_succeeds_on_a_server_that_has_forgotten_its_scripts() {
             (2, Fault::HoldRequest),
             (3, Fault::CutAfter),
         ] {
-            let company = Company::with(RedisServer::start(), "", PATIENCE / 8).await;
-            company.proxy.rule(Match::words(is_batch).nth(nth), fault);
-            let mut calls = vec![gives(company.hold("given").await)];
-            calls.push(gives(company.hold("passed").await));
-            let next = tokio::spawn(begun(company.acquires("passed")));
-            calls.extend(["free-1", "free-2", "free-3"].map(|name| company.acquires(name)));
-            let calls = company.set_off(calls).await;
-            company.server.script_flush();
-            company.proxy.partition(false);
+            let fixture = BatchFixture::with(RedisServer::start(), "", PATIENCE / 8).await;
+            fixture.proxy.rule(Match::words(is_batch).nth(nth), fault);
+            let mut calls = vec![gives(fixture.hold("given").await)];
+            calls.push(gives(fixture.hold("passed").await));
+            let next = tokio::spawn(begun(fixture.acquires("passed")));
+            calls.extend(["free-1", "free-2", "free-3"].map(|name| fixture.acquires(name)));
+            let calls = fixture.start_call(calls).await;
+            fixture.server.script_flush();
+            fixture.proxy.partition(false);
             let mut answers = ended(calls).await;
             let first = answers
                 .iter()
                 .filter(|(_, answer)| matches!(answer, Ok(Some(_))));
             if nth == 3 {
                 assert_eq!(first.count(), 3, "nothing went wrong");
-                assert_eq!(company.batches(), [5, 5], "by hash, then by text");
+                assert_eq!(fixture.batches(), [5, 5], "by hash, then by text");
             }
             answers.extend(ended(vec![next]).await);
             let mut guards = BTreeMap::new();
@@ -197,11 +197,11 @@ fn a_batch_succeeds_on_a_server_that_has_forgotten_its_scripts() {
             }
             let faults = usize::from(nth < 3);
             becomes("it comes to pass", || {
-                company.proxy.injected().len() == faults
+                fixture.proxy.injected().len() == faults
             })
             .await;
             let names = ["free-1", "free-2", "free-3", "given", "passed"];
-            company.settle(&names, &guards).await;
+            fixture.settle(&names, &guards).await;
         }
     });
 }

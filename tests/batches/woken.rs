@@ -5,7 +5,7 @@ use distlock::{Client, Guard, Lease};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::company::{Company, becomes, said};
+use super::fixture::{BatchFixture, becomes, said};
 use super::{LEASE, PATIENCE};
 use crate::lost_replies::COMMAND_TIMEOUT;
 use crate::lost_replies::rules::{RULES, Rule};
@@ -34,32 +34,32 @@ async fn sweep(some_go: bool) {
 }
 
 async fn tell(rule: &Rule, some_go: bool) {
-    let company = Company::with(RedisServer::start(), "", COMMAND_TIMEOUT).await;
-    let other = builder(&company.server.url()).default_lease(Lease::KeepAlive(LEASE));
+    let fixture = BatchFixture::with(RedisServer::start(), "", COMMAND_TIMEOUT).await;
+    let other = builder(&fixture.server.url()).default_lease(Lease::KeepAlive(LEASE));
     let other = other.connect().await.expect("its network is fine");
     let names: Vec<String> = (0..MANY).map(|number| format!("stock-{number}")).collect();
     let mut theirs = Vec::new();
     let mut firsts = Vec::new();
     for name in &names {
         theirs.push(hold(&other, name).await);
-        firsts.push(wait(&company, name));
+        firsts.push(wait(&fixture, name));
     }
     becomes("all listen", || {
-        company.server.pubsub_channels().len() == MANY
+        fixture.server.pubsub_channels().len() == MANY
     })
     .await;
-    let seconds: Vec<_> = names.iter().map(|name| wait(&company, name)).collect();
-    becomes("all have asked", || company.proxy.unanswered() == 0).await;
+    let seconds: Vec<_> = names.iter().map(|name| wait(&fixture, name)).collect();
+    becomes("all have asked", || fixture.proxy.unanswered() == 0).await;
     // All waiters are woken by releases of which they are notified at the same moment. Not all of them need to be in one batch.
     let batch = Match::words(|words| is_batch(words) && carried(words) >= 2);
-    company.proxy.rule(batch.nth(1), rule.fault);
-    company.proxy.partition(true);
+    fixture.proxy.rule(batch.nth(1), rule.fault);
+    fixture.proxy.partition(true);
     for guard in theirs {
         guard.release().await.expect("its network is fine");
     }
-    company.proxy.partition(false);
+    fixture.proxy.partition(false);
     becomes("the network does wrong", || {
-        !company.proxy.injected().is_empty()
+        !fixture.proxy.injected().is_empty()
     })
     .await;
     if some_go {
@@ -69,23 +69,23 @@ async fn tell(rule: &Rule, some_go: bool) {
         for waiting in [first, second] {
             let got = timeout(PATIENCE, waiting).await;
             match got.expect("every waiter gets a turn") {
-                Ok(guard) => assert_eq!(company.holds(name), said(&guard)),
+                Ok(guard) => assert_eq!(fixture.holds(name), said(&guard)),
                 Err(gone) => assert!(some_go && gone.is_cancelled(), "{gone}"),
             }
         }
-        becomes("it is free", || company.holds(name).is_empty()).await;
+        becomes("it is free", || fixture.holds(name).is_empty()).await;
     }
-    company.client.close().await.expect("the network is whole");
-    company.proxy.let_go();
-    becomes("all arrives", || company.proxy.unanswered() == 0).await;
+    fixture.client.close().await.expect("the network is whole");
+    fixture.proxy.deliver_held();
+    becomes("all arrives", || fixture.proxy.unanswered() == 0).await;
     for name in &names {
         let guard = hold(&other, name).await;
-        assert_eq!(company.holds(name), said(&guard), "a ghost");
+        assert_eq!(fixture.holds(name), said(&guard), "a ghost");
     }
 }
 
-fn wait(company: &Company, name: &str) -> JoinHandle<Guard> {
-    let lock = company.client.lock(name);
+fn wait(fixture: &BatchFixture, name: &str) -> JoinHandle<Guard> {
+    let lock = fixture.client.lock(name);
     tokio::spawn(async move { lock.acquire().await.expect("a waiter rides through") })
 }
 

@@ -157,7 +157,7 @@ impl Drops<'_> {
             () = sent => {}
         }
         self.proxy.clear_rules();
-        self.proxy.let_go();
+        self.proxy.deliver_held();
         None
     }
 }

@@ -35,7 +35,7 @@ impl DropAt {
         future: F,
         mut nudge: impl AsyncFnMut(),
     ) -> Option<F::Output> {
-        let woken = Arc::new(Woken(Notify::new()));
+        let woken = Arc::new(WakeFlag(Notify::new()));
         let waker = Waker::from(woken.clone());
         let mut future = Box::pin(future);
         for poll in 1..=self.polls {
@@ -64,9 +64,9 @@ pub(crate) fn begin<F: Future + ?Sized>(future: Pin<&mut F>) -> bool {
     future.poll(&mut context).is_pending()
 }
 
-struct Woken(Notify);
+struct WakeFlag(Notify);
 
-impl Woken {
+impl WakeFlag {
     async fn wait(&self, nudge: &mut impl AsyncFnMut()) {
         for _ in 0..NUDGES {
             if timeout(STALL, self.0.notified()).await.is_ok() {
@@ -78,7 +78,7 @@ impl Woken {
     }
 }
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }

@@ -187,7 +187,9 @@ impl<F: Family> Fixture<F> {
         guard.release().await.expect("it is theirs");
         let what = format!("nothing is stored for `{name}`, and nobody listens");
         eventually(soon, &what, async || {
-            self.keys(name).is_empty() && self.holds(name).await.is_empty() && !self.is_heard(name)
+            self.keys(name).is_empty()
+                && self.holds(name).await.is_empty()
+                && !self.is_subscribed(name)
         })
         .await;
         for client in [&self.ours, &self.theirs] {
@@ -225,7 +227,7 @@ impl<F: Family> Fixture<F> {
     }
 
     /// Returns whether a connection is subscribed to a lock's channel.
-    pub(crate) fn is_heard(&self, name: &str) -> bool {
+    pub(crate) fn is_subscribed(&self, name: &str) -> bool {
         let channels = self.server.as_ref().map(|server| server.pubsub_channels());
         let mut channels = channels.into_iter().flatten();
         channels.any(|channel| channel.contains(name))
@@ -253,7 +255,7 @@ impl<F: Family> Fixture<F> {
                 let is_queued = F::IN_ORDER || F::SHARED || F::PERMITS > 1;
                 waiter.remembers(&name)
                     && usize::from(is_queued) == self.queue(&name).await.len()
-                    && (self.server.is_none() || self.is_heard(&name))
+                    && (self.server.is_none() || self.is_subscribed(&name))
             })
             .await;
             if F::IN_ORDER && self.server.is_some() {

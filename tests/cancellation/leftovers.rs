@@ -19,12 +19,12 @@ pub(crate) async fn waiters_that_give_up_unsubscribe<F: Family>(fixture: &Fixtur
     for _ in 0..100 {
         let waiting = tokio::spawn(fixture.ours.lock(name.as_str()).acquire());
         eventually(A_SECOND, "it is subscribed", async || {
-            fixture.is_heard(&name)
+            fixture.is_subscribed(&name)
         })
         .await;
         waiting.abort();
         eventually(A_SECOND, "it has unsubscribed", async || {
-            !fixture.is_heard(&name)
+            !fixture.is_subscribed(&name)
         })
         .await;
     }

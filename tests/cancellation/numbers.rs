@@ -110,7 +110,7 @@ pub(crate) async fn a_wait_for_a_latch_leaves_nothing_behind(fixture: &Fixture<P
         theirs.count_down().await.unwrap();
         ours.wait().await.unwrap();
         eventually(PATIENCE, "no connection listens", async || {
-            !fixture.is_heard(&name)
+            !fixture.is_subscribed(&name)
         })
         .await;
         waited.is_some()

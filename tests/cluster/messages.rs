@@ -35,7 +35,7 @@ async fn is_handed_over(guard: Guard, waiting: JoinHandle<Result<Guard, Error>>,
     release(next.expect("no panic").expect("it is free")).await;
 }
 
-async fn is_told(holder: &Client, waiter: &Client, name: &str, what: &str) {
+async fn is_notified(holder: &Client, waiter: &Client, name: &str, what: &str) {
     let lock = holder.lock(name).with_lease(LONG);
     let guard = lock.acquire().await.expect("it is free");
     let waiting = waiting(waiter, name).await;
@@ -53,9 +53,9 @@ fn a_waiter_is_notified_in_every_pubsub_mode() {
             // The locks are in several slots: the message of one must not depend on where another is.
             for master in 0..3 {
                 let name = cluster.name_at(master);
-                is_told(&holder, &waiter, &name, mode).await;
-                is_told(&both, &waiter, &name, &format!("to {mode}")).await;
-                is_told(&holder, &both, &name, &format!("from {mode}")).await;
+                is_notified(&holder, &waiter, &name, mode).await;
+                is_notified(&both, &waiter, &name, &format!("to {mode}")).await;
+                is_notified(&holder, &both, &name, &format!("from {mode}")).await;
             }
         }
     });
@@ -73,7 +73,7 @@ fn a_waiter_continues_at_the_successor_of_a_crashed_master() {
         // Wait until it has subscribed there.
         sleep(Duration::from_secs(5)).await;
         is_handed_over(guard, waiting, "at the successor").await;
-        is_told(&holder, &waiter, "killed", "later").await;
+        is_notified(&holder, &waiter, "killed", "later").await;
     });
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use distlock::blocking::{Client, Guard, Lock};
 use distlock::{Change, Error, Lease, LockInfo, LostReason};
 
-use crate::stage::{PATIENCE, Played, Stage, TRIES, soon_blocking};
+use crate::stage::{CaseResult, PATIENCE, Stage, TRIES, soon_blocking};
 
 on_every_engine! { call with Plain:
     a_client_excludes_another,
@@ -58,7 +58,7 @@ fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
     move |error| matches!(error, Error::Lost { reason: why, .. } if why == reason)
 }
 
-fn a_client_excludes_another(stage: &Stage) -> Played {
+fn a_client_excludes_another(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire()?;
@@ -76,7 +76,7 @@ fn a_client_excludes_another(stage: &Stage) -> Played {
     got.expect("it was given back").release()
 }
 
-fn a_thread_waits_until_the_lock_is_released(stage: &Stage) -> Played {
+fn a_thread_waits_until_the_lock_is_released(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     for waiter in [&a, &b] {
@@ -95,7 +95,7 @@ fn a_thread_waits_until_the_lock_is_released(stage: &Stage) -> Played {
     Ok(())
 }
 
-fn a_timed_out_wait_returns_none(stage: &Stage) -> Played {
+fn a_timed_out_wait_returns_none(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire()?;
@@ -119,7 +119,7 @@ fn a_timed_out_wait_returns_none(stage: &Stage) -> Played {
     held.release()
 }
 
-fn run_returns_the_value_of_the_work_and_releases_the_lock(stage: &Stage) -> Played {
+fn run_returns_the_value_of_the_work_and_releases_the_lock(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let outside = b.lock(&*name);
@@ -151,7 +151,7 @@ fn run_returns_the_value_of_the_work_and_releases_the_lock(stage: &Stage) -> Pla
     Ok(())
 }
 
-fn work_that_panics_releases_the_lock(stage: &Stage) -> Played {
+fn work_that_panics_releases_the_lock(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let lock = a.lock(&*name);
@@ -163,7 +163,7 @@ fn work_that_panics_releases_the_lock(stage: &Stage) -> Played {
 }
 
 /// A runtime that only runs during calls would let the leases expire.
-fn leases_are_renewed_while_the_thread_computes(stage: &Stage) -> Played {
+fn leases_are_renewed_while_the_thread_computes(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let lease = Duration::from_secs(4);
@@ -177,7 +177,7 @@ fn leases_are_renewed_while_the_thread_computes(stage: &Stage) -> Played {
     held.release()
 }
 
-fn a_holder_can_wait_for_a_loss(stage: &Stage) -> Played {
+fn a_holder_can_wait_for_a_loss(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let lease = Lease::KeepAlive(Duration::from_secs(6));
@@ -199,7 +199,7 @@ fn a_holder_can_wait_for_a_loss(stage: &Stage) -> Played {
     next.release()
 }
 
-fn a_fixed_lease_can_be_extended(stage: &Stage) -> Played {
+fn a_fixed_lease_can_be_extended(stage: &Stage) -> CaseResult {
     let client = connect(stage)?;
     let name = stage.name("stock");
     let held = client
@@ -217,7 +217,7 @@ fn a_fixed_lease_can_be_extended(stage: &Stage) -> Played {
     Ok(())
 }
 
-fn a_forgotten_lock_stays_held_for_its_lease(stage: &Stage) -> Played {
+fn a_forgotten_lock_stays_held_for_its_lease(stage: &Stage) -> CaseResult {
     let client = connect(stage)?;
     let lock = client.lock(stage.name("stock"));
     let asked = Instant::now();
@@ -235,7 +235,7 @@ fn a_forgotten_lock_stays_held_for_its_lease(stage: &Stage) -> Played {
     next.release()
 }
 
-fn the_holders_of_locks_are_visible_to_an_admin(stage: &Stage) -> Played {
+fn the_holders_of_locks_are_visible_to_an_admin(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     assert_eq!(b.admin().inspect(&name)?, None);
@@ -255,7 +255,7 @@ fn the_holders_of_locks_are_visible_to_an_admin(stage: &Stage) -> Played {
     Ok(())
 }
 
-fn closing_releases_holds_and_fails_waiters(stage: &Stage) -> Played {
+fn closing_releases_holds_and_fails_waiters(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let (one, two) = (stage.name("one"), stage.name("two"));
     let held = a.lock(&*one).acquire()?;
@@ -277,7 +277,7 @@ fn closing_releases_holds_and_fails_waiters(stage: &Stage) -> Played {
 }
 
 /// The API blocks the thread it is called on, and does not panic there, nor when it is dropped there.
-fn blocking_calls_work_inside_an_async_runtime(stage: &Stage) -> Played {
+fn blocking_calls_work_inside_an_async_runtime(stage: &Stage) -> CaseResult {
     let name = stage.name("stock");
     let calls = || {
         let client = connect(stage)?;
@@ -303,13 +303,13 @@ fn blocking_calls_work_inside_an_async_runtime(stage: &Stage) -> Played {
     several.block_on(async { calls() })
 }
 
-fn a_watch_returns_events_in_order(stage: &Stage) -> Played {
+fn a_watch_returns_events_in_order(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire()?;
     let mut watch = b.admin().watch(&*name);
     let mut told = Vec::new();
-    let mut next = || -> Played {
+    let mut next = || -> CaseResult {
         // If the store reports releases only, a watch pauses for nine times as long as its last scan has taken.
         let event = watch.next_timeout(3 * PATIENCE)?;
         let event = event.expect("something happens");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::Error;
 use distlock::blocking::Client;
 
-use crate::stage::{PATIENCE, Played, Stage};
+use crate::stage::{CaseResult, PATIENCE, Stage};
 
 on_every_engine_with_scripts! { call with Plain:
     threads_wait_until_a_latch_is_open,
@@ -16,7 +16,7 @@ on_every_engine_with_scripts! { call with Plain:
 /// Long enough for the store's reply that nothing is available.
 const SHORT: Duration = Duration::from_millis(1000);
 
-fn threads_wait_until_a_latch_is_open(stage: &Stage) -> Played {
+fn threads_wait_until_a_latch_is_open(stage: &Stage) -> CaseResult {
     let (a, b) = clients(stage)?;
     let latch = a.latch(stage.name("loaded"));
     assert_eq!(latch.count()?, 0);
@@ -37,7 +37,7 @@ fn threads_wait_until_a_latch_is_open(stage: &Stage) -> Played {
     Ok(())
 }
 
-fn threads_acquire_and_release_permits(stage: &Stage) -> Played {
+fn threads_acquire_and_release_permits(stage: &Stage) -> CaseResult {
     let (a, b) = clients(stage)?;
     let slots = a.counting_semaphore(stage.name("slots"));
     assert!(slots.try_set(2)?);

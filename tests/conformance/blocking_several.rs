@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::blocking::{Client, Member, MultiLock, QuorumLock};
 use distlock::{Error, Lease, LostReason};
 
-use crate::stage::{PATIENCE, Played, Stage};
+use crate::stage::{CaseResult, PATIENCE, Stage};
 
 on_every_engine! { call with Plain:
     several_locks_are_acquired_together_and_released,
@@ -19,7 +19,7 @@ fn connect(stage: &Stage) -> Result<Client, Error> {
     Client::connect_with(stage.builder())
 }
 
-fn several_locks_are_acquired_together_and_released(stage: &Stage) -> Played {
+fn several_locks_are_acquired_together_and_released(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let names = [stage.name("one"), stage.name("two")];
     let both = |client: &Client| {
@@ -53,7 +53,7 @@ fn several_locks_are_acquired_together_and_released(stage: &Stage) -> Played {
     guard.release()
 }
 
-fn several_forgotten_locks_stay_held_for_their_leases(stage: &Stage) -> Played {
+fn several_forgotten_locks_stay_held_for_their_leases(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let names = [stage.name("one"), stage.name("two")];
     let asked = Instant::now();
@@ -74,7 +74,7 @@ fn several_forgotten_locks_stay_held_for_their_leases(stage: &Stage) -> Played {
     Ok(())
 }
 
-fn a_quorum_lock_is_acquired_lost_and_forgotten(stage: &Stage) -> Played {
+fn a_quorum_lock_is_acquired_lost_and_forgotten(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("nightly");
     let alone = |client: &Client| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock::{Client, Error};
 use tokio::task::JoinSet;
 
-use crate::stage::{PATIENCE, Plain, Played, Stage, begun, in_time, waits};
+use crate::stage::{CaseResult, PATIENCE, Plain, Stage, begun, in_time, waits};
 
 mod waiting;
 
@@ -26,7 +26,7 @@ on_every_engine_with_scripts! { play with Plain:
     many_clients_never_hold_more_permits_than_the_total,
 }
 
-async fn permits_are_acquired_and_released(stage: &Stage<Plain>) -> Played {
+async fn permits_are_acquired_and_released(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     let (ours, theirs) = (a.counting_semaphore(&*name), b.counting_semaphore(&*name));
@@ -43,7 +43,7 @@ async fn permits_are_acquired_and_released(stage: &Stage<Plain>) -> Played {
     ours.release(3).await
 }
 
-async fn an_unset_semaphore_has_no_permits(stage: &Stage<Plain>) -> Played {
+async fn an_unset_semaphore_has_no_permits(stage: &Stage<Plain>) -> CaseResult {
     let client = stage.client().await?;
     let slots = client.counting_semaphore(stage.name("slots"));
     assert_eq!(slots.available().await?, 0);
@@ -57,7 +57,7 @@ async fn an_unset_semaphore_has_no_permits(stage: &Stage<Plain>) -> Played {
     Ok(())
 }
 
-async fn the_number_of_permits_is_set_once_or_replaced(stage: &Stage<Plain>) -> Played {
+async fn the_number_of_permits_is_set_once_or_replaced(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     assert!(a.counting_semaphore(&*name).try_set(0).await?);
@@ -72,7 +72,7 @@ async fn the_number_of_permits_is_set_once_or_replaced(stage: &Stage<Plain>) -> 
     Ok(())
 }
 
-async fn acquiring_no_permits_sends_no_request(stage: &Stage<Plain>) -> Played {
+async fn acquiring_no_permits_sends_no_request(stage: &Stage<Plain>) -> CaseResult {
     let client = stage.client().await?;
     let slots = client.counting_semaphore(stage.name("slots"));
     slots.acquire(0).await?;
@@ -89,7 +89,7 @@ async fn acquiring_no_permits_sends_no_request(stage: &Stage<Plain>) -> Played {
     Ok(())
 }
 
-async fn the_number_of_permits_may_be_negative(stage: &Stage<Plain>) -> Played {
+async fn the_number_of_permits_may_be_negative(stage: &Stage<Plain>) -> CaseResult {
     let client = stage.client().await?;
     let slots = client.counting_semaphore(stage.name("slots"));
     slots.try_set(2).await?;
@@ -108,7 +108,7 @@ async fn the_number_of_permits_may_be_negative(stage: &Stage<Plain>) -> Played {
     Ok(())
 }
 
-async fn all_available_permits_are_drained(stage: &Stage<Plain>) -> Played {
+async fn all_available_permits_are_drained(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(7).await?;
@@ -126,7 +126,7 @@ async fn all_available_permits_are_drained(stage: &Stage<Plain>) -> Played {
 
 async fn a_deleted_semaphore_is_forgotten_and_its_waiters_continue_to_wait(
     stage: &Stage<Plain>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let slots = client.counting_semaphore(stage.name("slots"));
     slots.try_set(1).await?;
@@ -140,7 +140,7 @@ async fn a_deleted_semaphore_is_forgotten_and_its_waiters_continue_to_wait(
     in_time(waiting).await
 }
 
-async fn more_permits_than_can_be_counted_are_refused(stage: &Stage<Plain>) -> Played {
+async fn more_permits_than_can_be_counted_are_refused(stage: &Stage<Plain>) -> CaseResult {
     let client = stage.client().await?;
     let slots = client.counting_semaphore(stage.name("slots"));
     let most = (1 << 53) - 1;
@@ -174,7 +174,7 @@ async fn more_permits_than_can_be_counted_are_refused(stage: &Stage<Plain>) -> P
     Ok(())
 }
 
-async fn permits_and_a_lock_of_one_name_are_distinguished(stage: &Stage<Plain>) -> Played {
+async fn permits_and_a_lock_of_one_name_are_distinguished(stage: &Stage<Plain>) -> CaseResult {
     let client: Client = (*stage.client().await?).clone();
     let name = stage.name("both");
     let guard = client.lock(&*name).acquire().await?;
@@ -204,7 +204,7 @@ async fn permits_and_a_lock_of_one_name_are_distinguished(stage: &Stage<Plain>) 
 }
 
 /// The permits have no owner: a permit that is not released stays in use.
-async fn permits_outlive_the_client_that_acquired_them(stage: &Stage<Plain>) -> Played {
+async fn permits_outlive_the_client_that_acquired_them(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(3).await?;
@@ -218,7 +218,7 @@ async fn permits_outlive_the_client_that_acquired_them(stage: &Stage<Plain>) -> 
     Ok(())
 }
 
-async fn a_closed_client_waits_for_no_permits(stage: &Stage<Plain>) -> Played {
+async fn a_closed_client_waits_for_no_permits(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(1).await?;
@@ -234,7 +234,7 @@ async fn a_closed_client_waits_for_no_permits(stage: &Stage<Plain>) -> Played {
     in_time(a.counting_semaphore(&*name).acquire(1)).await
 }
 
-async fn many_clients_never_hold_more_permits_than_the_total(stage: &Stage<Plain>) -> Played {
+async fn many_clients_never_hold_more_permits_than_the_total(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(4).await?;

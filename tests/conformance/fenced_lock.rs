@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Client, FencingToken, Held, Lease, LockKind};
 use tokio::time::sleep;
 
-use crate::stage::{Fenced, Played, Stage, begun, in_time, seen};
+use crate::stage::{CaseResult, Fenced, Stage, begun, in_time, seen};
 
 on_every_engine! { play with Fenced:
     every_grant_has_a_greater_token_than_all_before,
@@ -19,7 +19,7 @@ on_every_engine! { play with Fenced:
     tokens_are_greater_than_a_clock_of_2025,
 }
 
-async fn every_grant_has_a_greater_token_than_all_before(stage: &Stage<Fenced>) -> Played {
+async fn every_grant_has_a_greater_token_than_all_before(stage: &Stage<Fenced>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let mut last = FencingToken::new(0);
@@ -37,7 +37,7 @@ async fn every_grant_has_a_greater_token_than_all_before(stage: &Stage<Fenced>) 
     Ok(())
 }
 
-async fn a_waiter_gets_a_greater_token_than_the_holder_before(stage: &Stage<Fenced>) -> Played {
+async fn a_waiter_gets_a_greater_token_than_the_holder_before(stage: &Stage<Fenced>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for waiter in [&a, &b] {
@@ -53,7 +53,7 @@ async fn a_waiter_gets_a_greater_token_than_the_holder_before(stage: &Stage<Fenc
 }
 
 /// The waiters belong to one client, and the store may release the lock and grant it to the next one in one request.
-async fn many_waiters_get_increasing_tokens(stage: &Stage<Fenced>) -> Played {
+async fn many_waiters_get_increasing_tokens(stage: &Stage<Fenced>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let first = a.lock(&*name).acquire().await?;
@@ -87,7 +87,7 @@ async fn many_waiters_get_increasing_tokens(stage: &Stage<Fenced>) -> Played {
     Ok(())
 }
 
-async fn an_owner_that_re_enters_keeps_its_token(stage: &Stage<Fenced>) -> Played {
+async fn an_owner_that_re_enters_keeps_its_token(stage: &Stage<Fenced>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.one_owners(&name);
@@ -104,7 +104,7 @@ async fn an_owner_that_re_enters_keeps_its_token(stage: &Stage<Fenced>) -> Playe
     next.release().await
 }
 
-async fn a_token_grows_after_a_lock_was_lost(stage: &Stage<Fenced>) -> Played {
+async fn a_token_grows_after_a_lock_was_lost(stage: &Stage<Fenced>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let short = Lease::Fixed(Duration::from_millis(1500));
@@ -118,7 +118,7 @@ async fn a_token_grows_after_a_lock_was_lost(stage: &Stage<Fenced>) -> Played {
     next.release().await
 }
 
-async fn the_work_receives_its_token(stage: &Stage<Fenced>) -> Played {
+async fn the_work_receives_its_token(stage: &Stage<Fenced>) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let before = lock.acquire().await?;
@@ -130,7 +130,7 @@ async fn the_work_receives_its_token(stage: &Stage<Fenced>) -> Played {
     Ok(())
 }
 
-async fn a_lookup_shows_the_token_and_the_kind(stage: &Stage<Fenced>) -> Played {
+async fn a_lookup_shows_the_token_and_the_kind(stage: &Stage<Fenced>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let guard = a.lock(&*name).acquire().await?;
@@ -151,7 +151,7 @@ async fn a_lookup_shows_the_token_and_the_kind(stage: &Stage<Fenced>) -> Played 
 
 async fn a_plain_lock_of_the_same_name_excludes_a_fenced_one_and_has_no_token(
     stage: &Stage<Fenced>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let plain = (*a).lock(&*name).acquire().await?;
@@ -167,7 +167,7 @@ async fn a_plain_lock_of_the_same_name_excludes_a_fenced_one_and_has_no_token(
 }
 
 /// A store that has forgotten its tokens, or a new store in its place, never grants an old token again.
-async fn tokens_are_greater_than_a_clock_of_2025(stage: &Stage<Fenced>) -> Played {
+async fn tokens_are_greater_than_a_clock_of_2025(stage: &Stage<Fenced>) -> CaseResult {
     let client = stage.client().await?;
     let guard = client.lock(stage.name("stock")).acquire().await?;
     // 2025, in microseconds.
@@ -179,7 +179,7 @@ async fn tokens_are_greater_than_a_clock_of_2025(stage: &Stage<Fenced>) -> Playe
 
 /// A store in memory loses its tokens when it ends.
 #[tokio::test]
-async fn a_new_memory_store_continues_tokens_from_the_clock() -> Played {
+async fn a_new_memory_store_continues_tokens_from_the_clock() -> CaseResult {
     let mut last = FencingToken::new(0);
     for _ in 0..5 {
         let client = Client::connect("memory:").await?;

@@ -6,7 +6,7 @@ use distlock::{Client, Error};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::stage::{PATIENCE, Plain, Played, Stage, begun, in_time, soon, waits};
+use crate::stage::{CaseResult, PATIENCE, Plain, Stage, begun, in_time, soon, waits};
 
 on_every_engine_with_scripts! { play with Plain:
     a_latch_opens_when_it_has_been_counted_down,
@@ -21,7 +21,7 @@ on_every_engine_with_scripts! { play with Plain:
     a_closed_client_waits_for_no_latch,
 }
 
-async fn a_latch_opens_when_it_has_been_counted_down(stage: &Stage<Plain>) -> Played {
+async fn a_latch_opens_when_it_has_been_counted_down(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("loaded");
     let (ours, theirs) = (a.latch(&*name), b.latch(&*name));
@@ -36,7 +36,7 @@ async fn a_latch_opens_when_it_has_been_counted_down(stage: &Stage<Plain>) -> Pl
     in_time(ours.wait()).await
 }
 
-async fn an_unset_latch_is_open_and_stays_open(stage: &Stage<Plain>) -> Played {
+async fn an_unset_latch_is_open_and_stays_open(stage: &Stage<Plain>) -> CaseResult {
     let client = stage.client().await?;
     let latch = client.latch(stage.name("loaded"));
     assert_eq!(latch.count().await?, 0);
@@ -50,7 +50,7 @@ async fn an_unset_latch_is_open_and_stays_open(stage: &Stage<Plain>) -> Played {
     Ok(())
 }
 
-async fn a_latch_is_set_once_and_again_when_it_is_open(stage: &Stage<Plain>) -> Played {
+async fn a_latch_is_set_once_and_again_when_it_is_open(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("loaded");
     assert!(a.latch(&*name).try_set(1).await?);
@@ -61,7 +61,7 @@ async fn a_latch_is_set_once_and_again_when_it_is_open(stage: &Stage<Plain>) -> 
     Ok(())
 }
 
-async fn one_message_wakes_all_waiters(stage: &Stage<Plain>) -> Played {
+async fn one_message_wakes_all_waiters(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     soon(stage, async || {
         let latch = a.latch(stage.name("loaded"));
@@ -89,7 +89,7 @@ async fn one_message_wakes_all_waiters(stage: &Stage<Plain>) -> Played {
     .await
 }
 
-async fn a_wait_for_a_latch_times_out(stage: &Stage<Plain>) -> Played {
+async fn a_wait_for_a_latch_times_out(stage: &Stage<Plain>) -> CaseResult {
     let client = stage.client().await?;
     let latch = client.latch(stage.name("loaded"));
     latch.try_set(1).await?;
@@ -112,7 +112,7 @@ async fn a_wait_for_a_latch_times_out(stage: &Stage<Plain>) -> Played {
     Ok(())
 }
 
-async fn a_deleted_latch_wakes_all_waiters(stage: &Stage<Plain>) -> Played {
+async fn a_deleted_latch_wakes_all_waiters(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     soon(stage, async || {
         let latch = a.latch(stage.name("loaded"));
@@ -133,7 +133,7 @@ async fn a_deleted_latch_wakes_all_waiters(stage: &Stage<Plain>) -> Played {
     .await
 }
 
-async fn concurrent_count_downs_are_all_counted(stage: &Stage<Plain>) -> Played {
+async fn concurrent_count_downs_are_all_counted(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("loaded");
     assert!(a.latch(&*name).try_set(60).await?);
@@ -152,7 +152,7 @@ async fn concurrent_count_downs_are_all_counted(stage: &Stage<Plain>) -> Played 
     Ok(())
 }
 
-async fn a_latch_and_a_lock_of_one_name_are_distinguished(stage: &Stage<Plain>) -> Played {
+async fn a_latch_and_a_lock_of_one_name_are_distinguished(stage: &Stage<Plain>) -> CaseResult {
     let client: Client = (*stage.client().await?).clone();
     let name = stage.name("both");
     let guard = client.lock(&*name).acquire().await?;
@@ -178,7 +178,7 @@ async fn a_latch_and_a_lock_of_one_name_are_distinguished(stage: &Stage<Plain>) 
     Ok(())
 }
 
-async fn a_latch_rejects_invalid_arguments(stage: &Stage<Plain>) -> Played {
+async fn a_latch_rejects_invalid_arguments(stage: &Stage<Plain>) -> CaseResult {
     let client = stage.client().await?;
     let latch = client.latch(stage.name("loaded"));
     for count in [0, 1 << 53, u64::MAX] {
@@ -198,7 +198,7 @@ async fn a_latch_rejects_invalid_arguments(stage: &Stage<Plain>) -> Played {
     Ok(())
 }
 
-async fn a_closed_client_waits_for_no_latch(stage: &Stage<Plain>) -> Played {
+async fn a_closed_client_waits_for_no_latch(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("loaded");
     a.latch(&*name).try_set(1).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease, LostReason, Member, MultiLock};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::stage::{ASLEEP, PATIENCE, Played, Stage, asked, in_time};
+use crate::stage::{ASLEEP, CaseResult, PATIENCE, Stage, asked, in_time};
 use crate::support::RedisServer;
 
 on_every_engine! { play with Plain:
@@ -43,7 +43,7 @@ async fn two(stage: &Stage) -> Result<(Client, Client, [String; 3]), Error> {
 
 /// Consecutive requests travel in batches: far fewer calls than locks, and no lock costs more because there are many.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_thousand_locks_take_at_most_one_call_each() -> Played {
+async fn three_thousand_locks_take_at_most_one_call_each() -> CaseResult {
     const MANY: u64 = 3000;
     let server = RedisServer::start();
     let client = Client::builder(&server.url());
@@ -71,7 +71,7 @@ fn plain(client: &Client, names: &[String]) -> MultiLock {
     MultiLock::new(names.iter().map(|name| client.lock(&**name).into()))
 }
 
-async fn all_free(client: &Client, names: &[String]) -> Played {
+async fn all_free(client: &Client, names: &[String]) -> CaseResult {
     for name in names {
         let seen = client.admin().inspect(name).await?;
         assert!(seen.is_none(), "`{name}` is held: {seen:?}");
@@ -79,7 +79,7 @@ async fn all_free(client: &Client, names: &[String]) -> Played {
     Ok(())
 }
 
-async fn soon_all_free(client: &Client, names: &[String]) -> Played {
+async fn soon_all_free(client: &Client, names: &[String]) -> CaseResult {
     in_time(async {
         for name in names {
             while client.admin().inspect(name).await?.is_some() {
@@ -91,7 +91,7 @@ async fn soon_all_free(client: &Client, names: &[String]) -> Played {
     .await
 }
 
-async fn all_locks_are_acquired_and_released(stage: &Stage) -> Played {
+async fn all_locks_are_acquired_and_released(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let guard = plain(&a, &names).acquire().await?;
     let mut sorted = names.clone();
@@ -107,7 +107,7 @@ async fn all_locks_are_acquired_and_released(stage: &Stage) -> Played {
     all_free(&b, &names).await
 }
 
-async fn one_busy_lock_fails_all_and_leaves_nothing(stage: &Stage) -> Played {
+async fn one_busy_lock_fails_all_and_leaves_nothing(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     for busy in &names {
         let held = b.lock(&**busy).acquire().await?;
@@ -124,7 +124,7 @@ async fn one_busy_lock_fails_all_and_leaves_nothing(stage: &Stage) -> Played {
         .await
 }
 
-async fn the_same_lock_twice_is_acquired_once(stage: &Stage) -> Played {
+async fn the_same_lock_twice_is_acquired_once(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let name = &*names[0];
     // The members are one lock, also through another client of the same store and as another kind.
@@ -141,7 +141,7 @@ async fn the_same_lock_twice_is_acquired_once(stage: &Stage) -> Played {
     all_free(&b, &names).await
 }
 
-async fn opposite_orders_acquire_all_locks_every_time(stage: &Stage) -> Played {
+async fn opposite_orders_acquire_all_locks_every_time(stage: &Stage) -> CaseResult {
     const ROUNDS: usize = 200;
     let (a, b, names) = two(stage).await?;
     let mut reversed = names.clone();
@@ -167,7 +167,7 @@ async fn opposite_orders_acquire_all_locks_every_time(stage: &Stage) -> Played {
     all_free(&a, &names).await
 }
 
-async fn one_deadline_covers_all_locks(stage: &Stage) -> Played {
+async fn one_deadline_covers_all_locks(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let held = plain(&b, &names).acquire().await?;
     stage
@@ -187,7 +187,7 @@ async fn one_deadline_covers_all_locks(stage: &Stage) -> Played {
     all_free(&a, &names).await
 }
 
-async fn a_lost_lock_is_reported_with_its_name(stage: &Stage) -> Played {
+async fn a_lost_lock_is_reported_with_its_name(stage: &Stage) -> CaseResult {
     let (a, _, names) = two(stage).await?;
     let guard = plain(&a, &names).acquire().await?;
     a.admin().force_release(&names[2]).await?;
@@ -206,7 +206,7 @@ async fn a_lost_lock_is_reported_with_its_name(stage: &Stage) -> Played {
     soon_all_free(&a, &names).await
 }
 
-async fn run_fails_if_one_lock_was_lost_before_the_work_ended(stage: &Stage) -> Played {
+async fn run_fails_if_one_lock_was_lost_before_the_work_ended(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let admin = b.admin();
     let done = plain(&a, &names).run(async |_| {
@@ -221,7 +221,7 @@ async fn run_fails_if_one_lock_was_lost_before_the_work_ended(stage: &Stage) -> 
 }
 
 /// Another client takes the first one by force while the waiter waits for the last; the waiter is not notified.
-async fn d26_a_lock_that_was_lost_meanwhile_is_not_part_of_a_guard(stage: &Stage) -> Played {
+async fn d26_a_lock_that_was_lost_meanwhile_is_not_part_of_a_guard(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let [last, first, _] = &names;
     let held = b.lock(&**last).acquire().await?;
@@ -254,7 +254,7 @@ async fn d26_a_lock_that_was_lost_meanwhile_is_not_part_of_a_guard(stage: &Stage
     guard.release().await
 }
 
-async fn d27_all_are_released_though_one_was_lost(stage: &Stage) -> Played {
+async fn d27_all_are_released_though_one_was_lost(stage: &Stage) -> CaseResult {
     let (a, _, names) = two(stage).await?;
     let guard = plain(&a, &names).acquire().await?;
     a.admin().force_release(&names[1]).await?;
@@ -280,7 +280,7 @@ async fn d27_all_are_released_though_one_was_lost(stage: &Stage) -> Played {
     all_free(&a, &names).await
 }
 
-async fn a_dropped_wait_leaves_nothing_behind(stage: &Stage) -> Played {
+async fn a_dropped_wait_leaves_nothing_behind(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     // The first call is dropped at its first await, unless that acquires all at once.
     let (asking, _) = asked(plain(&a, &names).acquire()).await;
@@ -295,7 +295,7 @@ async fn a_dropped_wait_leaves_nothing_behind(stage: &Stage) -> Played {
     soon_all_free(&b, &names).await
 }
 
-async fn locks_of_two_stores_are_acquired_together_or_not_at_all(stage: &Stage) -> Played {
+async fn locks_of_two_stores_are_acquired_together_or_not_at_all(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let elsewhere = Client::connect("memory:").await?;
     let both = || MultiLock::new([elsewhere.lock("z").into(), a.lock(&*names[0]).into()]);
@@ -317,7 +317,7 @@ async fn locks_of_two_stores_are_acquired_together_or_not_at_all(stage: &Stage) 
     held.release().await
 }
 
-async fn d25_all_leases_end_together_after_a_wait_as_well(stage: &Stage) -> Played {
+async fn d25_all_leases_end_together_after_a_wait_as_well(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let lease = Duration::from_secs(60);
     let held = b.lock(&*names[0]).acquire().await?;
@@ -348,7 +348,7 @@ async fn d25_all_leases_end_together_after_a_wait_as_well(stage: &Stage) -> Play
 }
 
 /// Other code acquires the last and then the first, one by one: neither side waits for ever.
-async fn nesting_in_another_order_does_not_block_it_forever(stage: &Stage) -> Played {
+async fn nesting_in_another_order_does_not_block_it_forever(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let [last, first, _] = &names;
     let outer = b.lock(&**last).acquire().await?;
@@ -360,7 +360,7 @@ async fn nesting_in_another_order_does_not_block_it_forever(stage: &Stage) -> Pl
     in_time(waiting).await.expect("no panic")?.release().await
 }
 
-async fn an_owner_re_enters_several_locks(stage: &Stage) -> Played {
+async fn an_owner_re_enters_several_locks(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let me = a.new_owner();
     let outer = a.lock(&*names[0]).with_owner(&me).acquire().await?;
@@ -382,7 +382,7 @@ async fn an_owner_re_enters_several_locks(stage: &Stage) -> Played {
     outer.release().await
 }
 
-async fn fixed_leases_are_extended_together(stage: &Stage) -> Played {
+async fn fixed_leases_are_extended_together(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let (short, long) = (Duration::from_secs(3), Duration::from_secs(60));
     let kept = plain(&a, &names).acquire().await?;
@@ -408,7 +408,7 @@ async fn fixed_leases_are_extended_together(stage: &Stage) -> Played {
     Ok(())
 }
 
-async fn an_empty_multi_lock_is_rejected(stage: &Stage) -> Played {
+async fn an_empty_multi_lock_is_rejected(stage: &Stage) -> CaseResult {
     let (a, _, _) = two(stage).await?;
     let error = MultiLock::new([]).acquire().await.unwrap_err();
     assert!(matches!(error, Error::InvalidOption { .. }), "{error}");

@@ -6,7 +6,7 @@ use distlock::{Client, Error, Guard, Lock, RwLock};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::stage::{ASLEEP, Played, Stage, Write, in_time, seen};
+use crate::stage::{ASLEEP, CaseResult, Stage, Write, in_time, seen};
 
 mod sharing;
 mod sides;
@@ -20,7 +20,7 @@ async fn two(stage: &Stage<Write>) -> Result<(Client, Client, RwLock, RwLock), E
     Ok((a, b, lock, other))
 }
 
-async fn writer_waits(client: &Client, name: &str) -> Played {
+async fn writer_waits(client: &Client, name: &str) -> CaseResult {
     in_time(async {
         while seen(client, name).await?.waiting.is_empty() {
             sleep(Duration::from_millis(5)).await;
@@ -63,7 +63,7 @@ impl<K: Send + 'static> Sleeper<K> {
     }
 }
 
-async fn nothing_is_left(clients: &[&Client], name: &str) -> Played {
+async fn nothing_is_left(clients: &[&Client], name: &str) -> CaseResult {
     for client in clients {
         assert!(client.admin().inspect(name).await?.is_none());
     }

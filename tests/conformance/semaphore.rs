@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use distlock::{Client, Error, Guard, Lease, LostReason, Permit, Semaphore as Many};
 
-use crate::stage::{PATIENCE, Played, Semaphore, Stage, begun, in_time, seen, waits};
+use crate::stage::{CaseResult, PATIENCE, Semaphore, Stage, begun, in_time, seen, waits};
 use crate::support::SeededRng;
 
 on_every_engine_with_scripts! { play with Semaphore:
@@ -41,7 +41,7 @@ async fn two(stage: &Stage<Semaphore>, permits: u32) -> Result<(Many, Many), Err
 }
 
 /// Waits until a waiter is queued.
-async fn somebody_is_in_line(stage: &Stage<Semaphore>) -> Played {
+async fn somebody_is_in_line(stage: &Stage<Semaphore>) -> CaseResult {
     let (client, name) = (stage.client().await?, stage.name("exports"));
     let placed = async {
         while seen(&client, &name).await?.waiting.is_empty() {
@@ -52,20 +52,22 @@ async fn somebody_is_in_line(stage: &Stage<Semaphore>) -> Played {
     in_time(placed).await
 }
 
-async fn counts(semaphore: &Many, available: i64, out: u64) -> Played {
+async fn counts(semaphore: &Many, available: i64, out: u64) -> CaseResult {
     let count = semaphore.count().await?;
     assert_eq!((count.available, count.out), (available, out));
     Ok(())
 }
 
-async fn release(guards: Vec<Guard<Permit>>) -> Played {
+async fn release(guards: Vec<Guard<Permit>>) -> CaseResult {
     for guard in guards {
         guard.release().await?;
     }
     Ok(())
 }
 
-async fn as_many_clients_hold_it_at_once_as_there_are_permits(stage: &Stage<Semaphore>) -> Played {
+async fn as_many_clients_hold_it_at_once_as_there_are_permits(
+    stage: &Stage<Semaphore>,
+) -> CaseResult {
     let (a, b) = two(stage, 3).await?;
     let mut held = Vec::new();
     for semaphore in [&a, &b, &a] {
@@ -83,7 +85,7 @@ async fn as_many_clients_hold_it_at_once_as_there_are_permits(stage: &Stage<Sema
     counts(&a, 3, 0).await
 }
 
-async fn there_are_no_permits_until_the_total_is_set(stage: &Stage<Semaphore>) -> Played {
+async fn there_are_no_permits_until_the_total_is_set(stage: &Stage<Semaphore>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("exports");
     let (a, b) = (a.semaphore(&*name), b.semaphore(&*name));
@@ -102,7 +104,7 @@ async fn there_are_no_permits_until_the_total_is_set(stage: &Stage<Semaphore>) -
     counts(&b, 2, 0).await
 }
 
-async fn a_higher_total_lets_waiters_in(stage: &Stage<Semaphore>) -> Played {
+async fn a_higher_total_lets_waiters_in(stage: &Stage<Semaphore>) -> CaseResult {
     let (a, b) = two(stage, 1).await?;
     let held = a.permit().acquire().await?;
     let waiting = begun(b.permit().acquire()).await;
@@ -112,7 +114,9 @@ async fn a_higher_total_lets_waiters_in(stage: &Stage<Semaphore>) -> Played {
     release(vec![held, waited]).await
 }
 
-async fn a_total_below_the_permits_in_use_lets_no_waiter_in(stage: &Stage<Semaphore>) -> Played {
+async fn a_total_below_the_permits_in_use_lets_no_waiter_in(
+    stage: &Stage<Semaphore>,
+) -> CaseResult {
     let (a, b) = two(stage, 3).await?;
     let mut held = vec![a.permits(2).acquire().await?, b.permit().acquire().await?];
     b.set_total(1).await?;
@@ -125,7 +129,7 @@ async fn a_total_below_the_permits_in_use_lets_no_waiter_in(stage: &Stage<Semaph
     counts(&a, 1, 0).await
 }
 
-async fn the_total_is_set_once(stage: &Stage<Semaphore>) -> Played {
+async fn the_total_is_set_once(stage: &Stage<Semaphore>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("exports");
     let (a, b) = (a.semaphore(&*name), b.semaphore(&*name));
@@ -138,7 +142,7 @@ async fn the_total_is_set_once(stage: &Stage<Semaphore>) -> Played {
     counts(&a, 7, 0).await
 }
 
-async fn a_permit_is_released_by_its_id_once(stage: &Stage<Semaphore>) -> Played {
+async fn a_permit_is_released_by_its_id_once(stage: &Stage<Semaphore>) -> CaseResult {
     let (a, b) = two(stage, 2).await?;
     let held = a.permit().with_lease(Lease::Fixed(LONG)).acquire().await?;
     let id = held.permit_ids()[0];
@@ -157,7 +161,7 @@ async fn a_permit_is_released_by_its_id_once(stage: &Stage<Semaphore>) -> Played
 
 async fn a_guard_is_notified_that_one_of_its_permits_was_released(
     stage: &Stage<Semaphore>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = two(stage, 3).await?;
     let held = a
         .permits(3)
@@ -174,7 +178,9 @@ async fn a_guard_is_notified_that_one_of_its_permits_was_released(
 }
 
 /// Two of eight are returned by their ids first.
-async fn a_release_reports_that_permits_were_no_longer_held(stage: &Stage<Semaphore>) -> Played {
+async fn a_release_reports_that_permits_were_no_longer_held(
+    stage: &Stage<Semaphore>,
+) -> CaseResult {
     let (a, b) = two(stage, 8).await?;
     let held = a.permits(8).acquire().await?;
     let ids = held.permit_ids();
@@ -185,7 +191,7 @@ async fn a_release_reports_that_permits_were_no_longer_held(stage: &Stage<Semaph
     counts(&b, 8, 0).await
 }
 
-async fn a_deleted_semaphore_notifies_its_holders(stage: &Stage<Semaphore>) -> Played {
+async fn a_deleted_semaphore_notifies_its_holders(stage: &Stage<Semaphore>) -> CaseResult {
     let (a, b) = two(stage, 1).await?;
     let held = a
         .permit()
@@ -199,7 +205,7 @@ async fn a_deleted_semaphore_notifies_its_holders(stage: &Stage<Semaphore>) -> P
     counts(&b, 0, 0).await
 }
 
-async fn invalid_arguments_are_rejected(stage: &Stage<Semaphore>) -> Played {
+async fn invalid_arguments_are_rejected(stage: &Stage<Semaphore>) -> CaseResult {
     let client = stage.client().await?;
     let semaphore = client.semaphore(stage.name("exports"));
     semaphore.set_total(1).await?;
@@ -216,7 +222,7 @@ async fn invalid_arguments_are_rejected(stage: &Stage<Semaphore>) -> Played {
     counts(&semaphore, 1, 0).await
 }
 
-async fn a_lock_and_a_semaphore_cannot_share_a_name(stage: &Stage<Semaphore>) -> Played {
+async fn a_lock_and_a_semaphore_cannot_share_a_name(stage: &Stage<Semaphore>) -> CaseResult {
     let client: Client = (*stage.client().await?).clone();
     let wrong = |error: Error| matches!(error, Error::WrongKind { .. });
     let name = stage.name("lock");
@@ -236,7 +242,7 @@ async fn a_lock_and_a_semaphore_cannot_share_a_name(stage: &Stage<Semaphore>) ->
 }
 
 /// The permits belong to crashed holders.
-async fn thousands_of_permits_expire_by_themselves(stage: &Stage<Semaphore>) -> Played {
+async fn thousands_of_permits_expire_by_themselves(stage: &Stage<Semaphore>) -> CaseResult {
     let (a, b) = two(stage, 4_000).await?;
     for _ in 0..4 {
         // A thousand permits take some time in a file.
@@ -252,7 +258,7 @@ async fn thousands_of_permits_expire_by_themselves(stage: &Stage<Semaphore>) -> 
 }
 
 /// Permits are acquired, released, dropped, abandoned or left to their leases.
-async fn no_permit_is_lost_or_duplicated(stage: &Stage<Semaphore>) -> Played {
+async fn no_permit_is_lost_or_duplicated(stage: &Stage<Semaphore>) -> CaseResult {
     const TOTAL: u32 = 7;
     let mut seeds = SeededRng::from_env_or(8);
     let (a, b) = two(stage, TOTAL).await?;

@@ -41,7 +41,7 @@ const A_WHILE: Duration = Duration::from_millis(60);
 pub(crate) const ASLEEP: Duration = Duration::from_millis(250);
 
 /// The result of a case; a failed assertion panics.
-pub(crate) type Played = Result<(), Error>;
+pub(crate) type CaseResult = Result<(), Error>;
 
 /// A kind of lock, and one store, which is empty except for the locks of other cases under names of their own.
 pub(crate) struct Stage<F = Plain> {
@@ -135,7 +135,7 @@ impl<F: Family> Stage<F> {
         let server = shared_server();
         // Load the scripts before the case begins: a request that is polled once and then left alone could not send a script
         // again.
-        server.make_known(scripts());
+        server.load_all(scripts());
         let url = server.url();
         Self::on(case, server, url, None)
     }
@@ -157,7 +157,7 @@ impl<F: Family> Stage<F> {
     pub(crate) fn redis_over_tls(case: &str) -> Self {
         let (server, authority) = shared_tls_server();
         // Load the scripts, as on every server.
-        server.make_known(scripts());
+        server.load_all(scripts());
         let folder = TempDir::with_prefix("distlock-").expect("there is room");
         let ca = folder.path().join("ca.pem");
         std::fs::write(&ca, authority).expect("the folder is ours");
@@ -179,7 +179,7 @@ impl<F: Family> Stage<F> {
     }
 
     /// Runs an async case to its end.
-    pub(crate) fn play(self, case: impl AsyncFnOnce(&Self) -> Played) {
+    pub(crate) fn play(self, case: impl AsyncFnOnce(&Self) -> CaseResult) {
         let runtime = (self.runtime)().expect("a runtime can be made");
         let played = runtime.block_on(async { timeout(LONGEST, case(&self)).await });
         match played {
@@ -189,7 +189,7 @@ impl<F: Family> Stage<F> {
     }
 
     /// Runs a case of the blocking API to its end.
-    pub(crate) fn call(self, case: fn(&Self) -> Played) {
+    pub(crate) fn call(self, case: fn(&Self) -> CaseResult) {
         let (ended, end) = mpsc::channel::<()>();
         let played = thread::spawn(move || {
             // The channel carries no message: it closes when this sender is dropped, also by a panic.
@@ -287,7 +287,7 @@ impl<F: Family> Stage<F> {
     pub(crate) async fn in_vain<T>(
         &self,
         mut wait: impl AsyncFnMut() -> Result<Option<T>, Error>,
-    ) -> Played {
+    ) -> CaseResult {
         let mut tries = self.tries();
         loop {
             tries -= 1;
@@ -424,7 +424,7 @@ pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
 pub(crate) async fn soon<F: Family>(
     stage: &Stage<F>,
     mut round: impl AsyncFnMut() -> Result<Duration, Error>,
-) -> Played {
+) -> CaseResult {
     let mut waited = Vec::new();
     for _ in 0..stage.tries() {
         waited.push(round().await?);
@@ -437,7 +437,7 @@ pub(crate) async fn soon<F: Family>(
 
 /// Runs rounds of the blocking API in the same way; its clients always run in real time.
 #[cfg(feature = "blocking")]
-pub(crate) fn soon_blocking(mut round: impl FnMut() -> Result<Duration, Error>) -> Played {
+pub(crate) fn soon_blocking(mut round: impl FnMut() -> Result<Duration, Error>) -> CaseResult {
     let mut waited = Vec::new();
     for _ in 0..TRIES {
         waited.push(round()?);

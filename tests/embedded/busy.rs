@@ -7,11 +7,11 @@ use distlock::blocking::Client;
 
 use super::support::process::Process;
 use super::worker::WAIT;
-use super::{PATIENCE, Place, wait_until};
+use super::{PATIENCE, StoreFile, wait_until};
 
 #[test]
 fn an_exclusively_locked_file_is_waited_for_and_then_reported() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = Client::connect_with(
         distlock::Client::builder(&place.url()).command_timeout(Duration::from_secs(2)),
     )
@@ -38,7 +38,7 @@ fn an_exclusively_locked_file_is_waited_for_and_then_reported() {
 
 #[test]
 fn a_short_pause_causes_no_error() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let other = place.database();
     other
@@ -53,25 +53,25 @@ fn a_short_pause_causes_no_error() {
 
 #[test]
 fn a_waiter_for_the_file_does_not_spin() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let mut waiter = Process::start(WAIT, &place.url());
     // A first round that does not count: the worker has started, and all one-time work is done.
-    waiter.tell("wait");
-    waiter.hear("waiting");
-    waiter.hear("got");
+    waiter.send_line("wait");
+    waiter.expect_line("waiting");
+    waiter.expect_line("got");
     wait_until("it is given back", || place.rows("states") == 0);
     let other = place.database();
     other
         .execute_batch("BEGIN IMMEDIATE")
         .expect("nobody is writing");
     let (before, begun) = (waiter.processor_time(), Instant::now());
-    waiter.tell("wait");
-    waiter.hear("waiting");
+    waiter.send_line("wait");
+    waiter.expect_line("waiting");
     std::thread::sleep(WHILE);
     let spent = waiter.processor_time() - before;
     let time = begun.elapsed();
     other.execute_batch("ROLLBACK").expect("it was begun");
-    waiter.hear("got");
+    waiter.expect_line("got");
     eprintln!("{spent:?} of processor time in {time:?}");
     assert!(spent < time / 5, "{spent:?}");
 }

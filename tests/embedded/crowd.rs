@@ -9,7 +9,7 @@ use distlock::blocking::Client;
 
 use super::support::SeededRng;
 use super::support::process::{Process, race, say, url};
-use super::{Place, patient};
+use super::{StoreFile, patient};
 
 pub(crate) const ROLE: &str = "count";
 pub(crate) const COME: &str = "come";
@@ -21,7 +21,7 @@ const AT_ONCE: usize = 4;
 #[test]
 fn many_processes_killed_at_any_moment_count_exactly() {
     let mut random = SeededRng::from_env_or(6);
-    let place = Place::new();
+    let place = StoreFile::new();
     let number = place.folder.path().join("number");
     fs::write(&number, "0").expect("there is room");
     let spared: Vec<Process> = (0..2).map(|_| Process::start(ROLE, &place.url())).collect();
@@ -33,7 +33,7 @@ fn many_processes_killed_at_any_moment_count_exactly() {
         for (nth, victim) in victims.iter_mut().enumerate() {
             // Every second victim has counted once before, however slow the machine is.
             if nth % 2 == 1 {
-                victim.hear("");
+                victim.expect_line("");
                 said += 1;
             }
             // The kill hits it before it connects, while it waits, while it holds the lock, or between two holds.
@@ -46,8 +46,8 @@ fn many_processes_killed_at_any_moment_count_exactly() {
     }
     // Only the spared workers are left by now, and they must make progress.
     for mut worker in spared {
-        worker.hear("");
-        worker.tell("enough");
+        worker.expect_line("");
+        worker.send_line("enough");
         said += 1 + worker.last_words().len();
         worker.ended_well();
     }
@@ -74,7 +74,7 @@ fn many_processes_killed_at_any_moment_count_exactly() {
 #[test]
 fn a_file_may_be_created_by_many_processes_at_once() {
     for _ in 0..5 {
-        let place = Place::new();
+        let place = StoreFile::new();
         let mut workers: Vec<Process> =
             (0..8).map(|_| Process::start(COME, &place.url())).collect();
         race(&mut workers);

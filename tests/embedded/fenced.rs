@@ -7,7 +7,7 @@ use distlock::blocking::Client;
 use distlock::{Error, FencingToken};
 
 use super::support::process::{Process, say, url};
-use super::{Place, restart};
+use super::{StoreFile, restart};
 
 /// The role of a process that acquires the lock, reports its token, and keeps the lock.
 pub(crate) const ROLE: &str = "fenced";
@@ -17,7 +17,7 @@ const AHEAD: u64 = 4_000_000_000_000_000;
 
 #[test]
 fn tokens_continue_after_all_clients_have_left() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let before = token(&place);
     far_ahead(&place);
     let after = token(&place);
@@ -28,7 +28,7 @@ fn tokens_continue_after_all_clients_have_left() {
 
 #[test]
 fn tokens_continue_after_a_restart_of_the_machine() {
-    let place = Place::new();
+    let place = StoreFile::new();
     token(&place);
     far_ahead(&place);
     restart::started_before(&place.database());
@@ -38,12 +38,12 @@ fn tokens_continue_after_a_restart_of_the_machine() {
 
 #[test]
 fn tokens_continue_from_those_of_a_killed_process() {
-    let place = Place::new();
+    let place = StoreFile::new();
     token(&place);
     far_ahead(&place);
     for number in 1..=3 {
         let mut holder = Process::start(ROLE, &place.url());
-        assert_eq!(holder.hear("token"), (AHEAD + number).to_string());
+        assert_eq!(holder.expect_line("token"), (AHEAD + number).to_string());
         holder.kill();
     }
     assert_eq!(token(&place).number(), AHEAD + 4);
@@ -51,7 +51,7 @@ fn tokens_continue_from_those_of_a_killed_process() {
 
 #[test]
 fn tokens_continue_from_the_clock_in_a_new_file() {
-    let (old, new) = (Place::new(), Place::new());
+    let (old, new) = (StoreFile::new(), StoreFile::new());
     let before = token(&old);
     assert!(token(&new) > before);
 }
@@ -59,7 +59,7 @@ fn tokens_continue_from_the_clock_in_a_new_file() {
 /// The file is the only memory of tokens: without it, only the calendar goes on.
 #[test]
 fn tokens_continue_from_the_clock_after_the_file_was_removed() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let before = token(&place);
     remove(&place);
     let after = token(&place);
@@ -73,7 +73,7 @@ fn tokens_continue_from_the_clock_after_the_file_was_removed() {
 
 #[test]
 fn one_counter_serves_all_locks_of_a_file() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let mut last = FencingToken::new(0);
     for name in ["a", "b", "a", "c"] {
@@ -85,7 +85,7 @@ fn one_counter_serves_all_locks_of_a_file() {
 }
 
 /// Returns the token of a client that connects for one lock, and closes.
-fn token(place: &Place) -> FencingToken {
+fn token(place: &StoreFile) -> FencingToken {
     let client = place.connect();
     let guard = client.fenced_lock("stock").acquire().expect("it is free");
     let token = guard.token();
@@ -103,7 +103,7 @@ pub(crate) fn hold(orders: &Receiver<String>) -> Result<(), Error> {
     Ok(())
 }
 
-fn remove(place: &Place) {
+fn remove(place: &StoreFile) {
     for end in ["", "-wal", "-shm"] {
         // SQLite has removed the others itself, unless a process was killed.
         let _ = fs::remove_file(place.folder.path().join(format!("locks.db{end}")));
@@ -111,7 +111,7 @@ fn remove(place: &Place) {
     assert!(!place.file().exists());
 }
 
-fn far_ahead(place: &Place) {
+fn far_ahead(place: &StoreFile) {
     let changed = place
         .database()
         .execute("UPDATE tokens SET last = ?1", [AHEAD.cast_signed()]);

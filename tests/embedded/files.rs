@@ -10,12 +10,12 @@ use distlock::blocking::Client;
 use distlock::{Error, ReleaseOn};
 
 use super::versions::known;
-use super::{PATIENCE, Place, once_within, wait_until};
+use super::{PATIENCE, StoreFile, once_within, wait_until};
 
 /// Each name would have its own side files, and the users of one would not meet those of the other.
 #[test]
 fn a_file_with_two_names_is_refused() {
-    let place = Place::new();
+    let place = StoreFile::new();
     place.connect().close().expect("it answers");
     fs::hard_link(place.file(), place.folder.path().join("other.db")).expect("there is room");
     let said = refused(&place);
@@ -24,7 +24,7 @@ fn a_file_with_two_names_is_refused() {
 
 #[test]
 fn an_emptied_file_is_rejected_and_a_removed_one_is_created_again() {
-    let place = Place::new();
+    let place = StoreFile::new();
     place.connect().close().expect("it answers");
     for end in ["-wal", "-shm"] {
         let _ = fs::remove_file(place.folder.path().join(format!("locks.db{end}")));
@@ -39,7 +39,7 @@ fn an_emptied_file_is_rejected_and_a_removed_one_is_created_again() {
 /// Any program that cleans up may take the log for a left-over.
 #[test]
 fn a_forgotten_hold_is_not_only_in_the_write_ahead_log() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let leaver =
         Client::connect_with(distlock::Client::builder(&place.url()).release_on(ReleaseOn::Lease));
     let leaver = leaver.expect("the file can be used");
@@ -55,7 +55,7 @@ fn a_forgotten_hold_is_not_only_in_the_write_ahead_log() {
 
 #[test]
 fn a_file_of_another_format_is_rejected_and_unchanged() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let text = b"this is no database, and longer than a header of one would be: a hundred bytes and more, so that it counts";
     fs::write(place.file(), text).expect("there is room");
     let said = refused(&place);
@@ -65,7 +65,7 @@ fn a_file_of_another_format_is_rejected_and_unchanged() {
     );
     assert_eq!(fs::read(place.file()).expect("it is there"), text);
 
-    let place = Place::new();
+    let place = StoreFile::new();
     let other = place.database();
     other
         .execute_batch("CREATE TABLE invoices (x)")
@@ -80,7 +80,7 @@ fn a_file_of_another_format_is_rejected_and_unchanged() {
 
 #[test]
 fn a_truncated_file_is_refused() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     for number in 0..200 {
         client
@@ -111,7 +111,7 @@ fn a_truncated_file_is_refused() {
 
 #[test]
 fn an_empty_file_is_as_good_as_none() {
-    let place = Place::new();
+    let place = StoreFile::new();
     fs::write(place.file(), b"").expect("there is room");
     fs::set_permissions(place.file(), Permissions::from_mode(0o600)).expect("it is ours");
     let client = place.connect();
@@ -125,7 +125,7 @@ fn an_empty_file_is_as_good_as_none() {
 
 #[test]
 fn a_newer_version_is_refused() {
-    let place = Place::new();
+    let place = StoreFile::new();
     place.connect().close().expect("it answers");
     let newer = place.database();
     newer
@@ -140,7 +140,7 @@ fn a_newer_version_is_refused() {
 
 #[test]
 fn a_newer_version_written_meanwhile_is_detected() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let guard = client.lock("a").acquire().expect("it is free");
     let newer = place.database();
@@ -160,7 +160,7 @@ fn a_newer_version_written_meanwhile_is_detected() {
 
 #[test]
 fn an_invalid_row_is_reported() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let spoil = "INSERT INTO states (name, state) VALUES ('a', ?1)";
     for nonsense in [
@@ -199,7 +199,7 @@ fn an_unwritable_file_is_reported_with_a_remedy() {
         said.contains("/sys/locks.db") && said.contains("choose another"),
         "{said}"
     );
-    let place = Place::new();
+    let place = StoreFile::new();
     let said = refused_at(&format!("sqlite:{}", place.folder.path().display()));
     assert!(said.contains("not a regular file"), "{said}");
     fs::write(place.folder.path().join("file"), b"").expect("there is room");
@@ -219,7 +219,7 @@ fn an_unwritable_file_is_reported_with_a_remedy() {
 /// The address of a socket is short; a waiter must be notified all the same.
 #[test]
 fn a_long_path_is_accepted() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let folder = place.folder.path().join("f".repeat(150));
     let url = format!("sqlite:{}/locks%20of%20mine.db", folder.display());
     let (one, two) = (connect(&url), connect(&url));
@@ -251,7 +251,7 @@ fn the_removal_of_a_file_in_use_is_reported_to_its_holders() {
     // One missing file is enough: a client that connects later would read other files.
     let all = ["locks.db", "locks.db-wal", "locks.db-shm"];
     for gone in [&all[..], &all[1..2], &all[2..]] {
-        let place = Place::new();
+        let place = StoreFile::new();
         let builder = distlock::Client::builder(&place.url());
         let lease = distlock::Lease::KeepAlive(Duration::from_secs(1));
         let client = Client::connect_with(builder.default_lease(lease)).expect("it can be used");
@@ -274,7 +274,7 @@ fn the_removal_of_a_file_in_use_is_reported_to_its_holders() {
 
 #[test]
 fn opening_takes_no_longer_than_its_timeout() {
-    let place = Place::new();
+    let place = StoreFile::new();
     drop(place.connect());
     let other = place.database();
     other
@@ -296,7 +296,7 @@ fn connect(url: &str) -> Client {
 }
 
 /// Returns the error of connecting, and checks that no file that was there has changed.
-pub(super) fn refused(place: &Place) -> String {
+pub(super) fn refused(place: &StoreFile) -> String {
     let before = all_of(place.folder.path());
     let said = refused_at(&place.url());
     let after = all_of(place.folder.path());

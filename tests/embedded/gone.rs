@@ -9,16 +9,16 @@ use nix::unistd::Pid;
 
 use super::support::process::Process;
 use super::worker::{FORK, HOLD, LEAVE, PARENT, RUN, SHORT};
-use super::{PATIENCE, Place, once_within, wait_until};
+use super::{PATIENCE, StoreFile, once_within, wait_until};
 
 #[test]
 fn the_locks_of_a_killed_process_are_free_at_once() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     // The lease is ten minutes, and a waiter that is not notified polls every two seconds.
     once_within(Duration::from_secs(1), "it is free", || {
         let mut holder = Process::start(HOLD, &place.url());
-        holder.hear("held");
+        holder.expect_line("held");
         let waiter = {
             let lock = client.lock("a");
             std::thread::spawn(move || (lock.acquire(), Instant::now()))
@@ -41,7 +41,7 @@ fn the_locks_of_a_killed_process_are_free_at_once() {
 
 #[test]
 fn a_running_child_keeps_the_locks_of_its_killed_parent() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let (mut holder, child) = with_child(&place, RUN);
     holder.kill();
@@ -62,7 +62,7 @@ fn a_running_child_keeps_the_locks_of_its_killed_parent() {
 /// Its label is not renewed, either; the listing must show whose child it is.
 #[test]
 fn the_locks_that_a_child_keeps_stay_labelled() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let (mut holder, child) = with_child(&place, RUN);
     let label = || {
@@ -82,7 +82,7 @@ fn the_locks_that_a_child_keeps_stay_labelled() {
 
 #[test]
 fn an_unrelated_child_keeps_nothing() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let (mut holder, child) = with_child(&place, PARENT);
     holder.kill();
@@ -94,7 +94,7 @@ fn an_unrelated_child_keeps_nothing() {
 
 #[test]
 fn a_stopped_process_with_children_still_holds_when_it_continues() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let (mut holder, child) = with_child(&place, RUN);
     place.stop(&holder);
@@ -102,21 +102,21 @@ fn a_stopped_process_with_children_still_holds_when_it_continues() {
     let early = lock.acquire_timeout(SHORT * 2).expect("it answers");
     assert!(early.is_none(), "whoever does the work is still there");
     holder.resume();
-    holder.tell("state");
-    assert_eq!(holder.hear(""), "valid");
+    holder.send_line("state");
+    assert_eq!(holder.expect_line(""), "valid");
     kill(child, Signal::SIGKILL).expect("it is there");
-    holder.tell("release");
-    holder.hear("released");
+    holder.send_line("release");
+    holder.expect_line("released");
     holder.ended_well();
     assert!(lock.try_acquire().expect("it answers").is_some());
 }
 
 #[test]
 fn a_hold_left_to_its_lease_outlives_its_process() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let mut gone = Process::start(LEAVE, &place.url());
-    gone.hear("left");
+    gone.expect_line("left");
     gone.ended_well();
     let lock = client.lock("a");
     assert!(
@@ -129,7 +129,7 @@ fn a_hold_left_to_its_lease_outlives_its_process() {
 
 #[test]
 fn a_forgotten_lock_ends_with_its_process() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let other = place.connect();
     other.lock("a").acquire().expect("it is free").forget();
@@ -148,7 +148,7 @@ fn a_forgotten_lock_ends_with_its_process() {
 
 #[test]
 fn no_process_leaves_files_behind() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let mut killed = Vec::new();
     for _ in 0..3 {
         killed.push(Process::start(HOLD, &place.url()));
@@ -178,13 +178,17 @@ fn no_process_leaves_files_behind() {
 /// SQLite's record of its process's locks is wrong in a forked child, which has the parent's files, too.
 #[test]
 fn a_forked_child_may_neither_use_its_parents_locks_nor_open_the_file() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let mut holder = Process::start(FORK, &place.url());
-    holder.hear("held");
-    holder.tell("fork");
-    assert_eq!(holder.hear("release"), "closed");
-    assert!(holder.hear("connect").contains("was forked from one"));
+    holder.expect_line("held");
+    holder.send_line("fork");
+    assert_eq!(holder.expect_line("release"), "closed");
+    assert!(
+        holder
+            .expect_line("connect")
+            .contains("was forked from one")
+    );
     holder.ended_well();
     // The child has not renewed it.
     let guard = client.lock("a").acquire_timeout(PATIENCE);
@@ -194,7 +198,7 @@ fn a_forked_child_may_neither_use_its_parents_locks_nor_open_the_file() {
 /// A client that was killed before it was registered, or whose rows a restart has removed, is known by its files alone.
 #[test]
 fn files_of_unknown_clients_are_removed() {
-    let place = Place::new();
+    let place = StoreFile::new();
     place.connect().close().expect("it answers");
     let folder = place.folder.path().join("locks.db-clients");
     let old = SystemTime::now() - Duration::from_secs(3600);
@@ -216,7 +220,7 @@ fn files_of_unknown_clients_are_removed() {
 /// Another program has used the name of the folder before.
 #[test]
 fn files_of_other_programs_in_the_client_directory_stay() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let folder = place.folder.path().join("locks.db-clients");
     std::fs::create_dir(&folder).expect("there is room");
     let old = SystemTime::now() - Duration::from_secs(3600);
@@ -247,9 +251,9 @@ fn an_unsupported_release_condition_changes_nothing() {
 }
 
 /// Starts a holder of `a` and its child.
-fn with_child(place: &Place, role: &str) -> (Process, Pid) {
+fn with_child(place: &StoreFile, role: &str) -> (Process, Pid) {
     let holder = Process::start(role, &place.url());
-    let child = holder.hear("child").parse().expect("a number");
-    holder.hear("held");
+    let child = holder.expect_line("child").parse().expect("a number");
+    holder.expect_line("held");
     (holder, Pid::from_raw(child))
 }

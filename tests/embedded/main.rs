@@ -54,11 +54,11 @@ fn patient(url: &str) -> distlock::ClientBuilder {
 }
 
 /// A folder of a test's own, and a file in it.
-struct Place {
+struct StoreFile {
     folder: TempDir,
 }
 
-impl Place {
+impl StoreFile {
     fn new() -> Self {
         let folder = TempDir::with_prefix("distlock-").expect("there is room");
         Self { folder }

@@ -10,7 +10,7 @@ use distlock::internals::protocol::{
     Action, ClientId, Entry, Kind, OwnerId, PermitRequest, Reply, Request, Subject,
 };
 
-use super::{PATIENCE, Place};
+use super::{PATIENCE, StoreFile};
 
 /// Requests of callers that are queued before the one that matters.
 const CROWD: u32 = 1_000;
@@ -19,7 +19,7 @@ const CROWD: u32 = 1_000;
 /// earlier.
 #[test]
 fn background_requests_overtake_queued_callers() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let (runtime, engine) = connect(&place);
     let blocker = place.database();
     blocker.execute_batch("BEGIN IMMEDIATE").expect("no writer");
@@ -47,7 +47,7 @@ fn background_requests_overtake_queued_callers() {
 
 #[test]
 fn abandoned_requests_are_skipped() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let (runtime, engine) = connect(&place);
     let blocker = place.database();
     blocker.execute_batch("BEGIN IMMEDIATE").expect("no writer");
@@ -66,7 +66,7 @@ fn abandoned_requests_are_skipped() {
     assert!(carried_out <= 2, "{carried_out} of {CROWD}");
 }
 
-fn connect(place: &Place) -> (tokio::runtime::Runtime, Arc<Sqlite>) {
+fn connect(place: &StoreFile) -> (tokio::runtime::Runtime, Arc<Sqlite>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

@@ -7,11 +7,11 @@ use distlock::{Lease, ReleaseOn};
 
 use super::support::process::Process;
 use super::worker::{ENTER, LEAVE, LONG};
-use super::{Place, patient};
+use super::{StoreFile, patient};
 
 #[test]
 fn no_lock_survives_a_restart_of_the_machine() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     client.lock("a").acquire().expect("it is free").forget();
     // The file is as a machine that was switched off leaves it.
@@ -25,7 +25,7 @@ fn no_lock_survives_a_restart_of_the_machine() {
 
 #[test]
 fn a_file_that_another_machine_uses_is_refused() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let here = place.connect();
     let guard = here.lock("a").acquire().expect("it is free");
     // For a client that connects now, the connected one belongs to another boot.
@@ -38,9 +38,9 @@ fn a_file_that_another_machine_uses_is_refused() {
 /// `distlock acquire` does the same.
 #[test]
 fn a_forgotten_lease_ends_with_a_restart_of_the_machine() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let mut worker = Process::start(LEAVE, &place.url());
-    worker.hear("left");
+    worker.expect_line("left");
     worker.ended_well();
     let client = place.connect();
     let early = client.lock("a").try_acquire().expect("it answers");
@@ -54,7 +54,7 @@ fn a_forgotten_lease_ends_with_a_restart_of_the_machine() {
 
 #[test]
 fn a_file_is_not_emptied_while_a_client_with_holds_left_to_their_lease_is_alive() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let builder = patient(&place.url()).release_on(ReleaseOn::Lease);
     let builder = builder.default_lease(Lease::KeepAlive(LONG));
     let alive = Client::connect_with(builder).expect("the file can be used");
@@ -71,7 +71,7 @@ fn a_file_is_not_emptied_while_a_client_with_holds_left_to_their_lease_is_alive(
 /// The same happens when the process may open no more files.
 #[test]
 fn a_file_is_not_emptied_if_the_liveness_of_a_client_is_unknown() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let _guard = client.lock("a").acquire().expect("it is free");
     // No user can open its file, not even root: it is a link to itself.
@@ -92,7 +92,7 @@ fn a_file_is_not_emptied_if_the_liveness_of_a_client_is_unknown() {
 
 #[test]
 fn a_file_of_another_time_namespace_is_refused() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let lock = client.lock("a").with_lease(Lease::Fixed(LONG));
     lock.acquire().expect("it is free").forget();
@@ -109,9 +109,9 @@ fn a_file_of_another_time_namespace_is_refused() {
 /// Uses a real time namespace, where that is permitted. Elsewhere only the test above covers this.
 #[test]
 fn a_process_in_another_time_namespace_is_refused() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let mut worker = Process::start(LEAVE, &place.url());
-    worker.hear("left");
+    worker.expect_line("left");
     worker.ended_well();
     let permitted = Command::new("unshare").args(UNSHARE).arg("true").output();
     if !permitted.is_ok_and(|tried| tried.status.success()) {
@@ -119,12 +119,12 @@ fn a_process_in_another_time_namespace_is_refused() {
         return a_file_of_another_time_namespace_is_refused();
     }
     let mut worker = Process::start_by("unshare", &UNSHARE, ENTER, &place.url());
-    refused_for_its_clock(&worker.hear("refused"));
+    refused_for_its_clock(&worker.expect_line("refused"));
     worker.ended_well();
     assert_eq!(place.rows("states"), 1, "it is still held");
     // A namespace of its own with the same clock does not count as another one.
     let mut worker = Process::start_by("unshare", &["--time", "--fork"], ENTER, &place.url());
-    worker.hear("entered");
+    worker.expect_line("entered");
     worker.ended_well();
 }
 

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use distlock::blocking::Client;
 
-use super::Place;
+use super::StoreFile;
 use super::files::{refused, refused_at};
 
 #[test]
 fn files_are_made_for_this_user_only() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let url = format!(
         "sqlite:{}/new/folder/locks.db",
         place.folder.path().display()
@@ -33,7 +33,7 @@ fn files_are_made_for_this_user_only() {
 #[test]
 fn a_file_that_others_can_write_is_refused() {
     for others in [0o620, 0o602, 0o666] {
-        let place = Place::new();
+        let place = StoreFile::new();
         place.connect().close().expect("it answers");
         fs::set_permissions(place.file(), Permissions::from_mode(others)).expect("it is ours");
         let said = refused(&place);
@@ -45,7 +45,7 @@ fn a_file_that_others_can_write_is_refused() {
 
 #[test]
 fn a_folder_where_others_can_replace_the_file_is_refused() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let folder = place.folder.path();
     fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("it is ours");
     let said = refused(&place);
@@ -58,7 +58,7 @@ fn a_folder_where_others_can_replace_the_file_is_refused() {
 /// A user who may rename a folder further up can put another in its place.
 #[test]
 fn a_folder_that_others_can_replace_as_a_whole_is_refused() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let above = place.folder.path().join("above");
     let url = format!("sqlite:{}/mine/locks.db", above.display());
     Client::connect(&url).expect("folders are made");
@@ -73,7 +73,7 @@ fn a_folder_that_others_can_replace_as_a_whole_is_refused() {
 #[test]
 fn another_users_file_is_refused() {
     // A file of root's is another user's file unless the test runs as root; then one is made.
-    let place = Place::new();
+    let place = StoreFile::new();
     let said = if rustix::process::geteuid().is_root() {
         place.connect().close().expect("it answers");
         std::os::unix::fs::chown(place.file(), Some(65_534), None).expect("root may");
@@ -86,7 +86,7 @@ fn another_users_file_is_refused() {
 
 #[test]
 fn a_link_is_followed_before_any_check() {
-    let (place, elsewhere) = (Place::new(), Place::new());
+    let (place, elsewhere) = (StoreFile::new(), StoreFile::new());
     drop(elsewhere.connect());
     std::os::unix::fs::symlink(elsewhere.file(), place.file()).expect("there is room");
     let folder = elsewhere.folder.path();

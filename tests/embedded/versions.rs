@@ -7,7 +7,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use super::Place;
+use super::StoreFile;
 
 const OWNER: &str = "71b96ce8-2746-4c1e-9f3b-0a5c1c0f9c11:1";
 const LISTENER: &str = "c0ffee00-2746-4c1e-9f3b-0a5c1c0f9c22:7";
@@ -164,7 +164,7 @@ fn the_written_format_is_that_of_the_last_version() {
 
 /// The format version that this version writes.
 pub(crate) fn known() -> i64 {
-    let place = Place::new();
+    let place = StoreFile::new();
     drop(place.connect());
     user_version(&place)
 }
@@ -187,8 +187,8 @@ fn versions() -> Vec<(i64, String)> {
 }
 
 /// Makes a file with this content, as of the current boot of the machine.
-fn written(sql: &str) -> Place {
-    let place = Place::new();
+fn written(sql: &str) -> StoreFile {
+    let place = StoreFile::new();
     let file = place.database();
     // Up to version 5, the boot and the clock were one text.
     let (id, link, clock) = boot();
@@ -213,17 +213,17 @@ fn boot() -> (String, String, String) {
 }
 
 /// Returns the state of `nightly` in the file.
-fn line(place: &Place) -> String {
+fn line(place: &StoreFile) -> String {
     line_of(place, "nightly")
 }
 
-fn line_of(place: &Place, name: &str) -> String {
+fn line_of(place: &StoreFile, name: &str) -> String {
     let sql = "SELECT state FROM states WHERE name = ?1";
     let line = place.database().query_row(sql, [name], |row| row.get(0));
     line.expect("it is there")
 }
 
-fn user_version(place: &Place) -> i64 {
+fn user_version(place: &StoreFile) -> i64 {
     let version = place
         .database()
         .query_row("PRAGMA user_version", [], |row| row.get(0));

@@ -7,11 +7,11 @@ use distlock::blocking::Client;
 
 use super::support::process::{Process, wall_clock};
 use super::worker::{MANY, NAMES, WAIT};
-use super::{Place, once_within, wait_until};
+use super::{StoreFile, once_within, wait_until};
 
 #[test]
 fn another_process_is_notified_of_a_release_within_20_ms() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let mut waiter = Process::start(WAIT, &place.url());
     once_within(Duration::from_millis(20), "it is notified", || {
@@ -19,16 +19,16 @@ fn another_process_is_notified_of_a_release_within_20_ms() {
     });
 }
 
-fn told_after(place: &Place, client: &Client, waiter: &mut Process) -> Duration {
+fn told_after(place: &StoreFile, client: &Client, waiter: &mut Process) -> Duration {
     let guard = client.lock("a").acquire().expect("it is free");
-    waiter.tell("wait");
-    waiter.hear("waiting");
+    waiter.send_line("wait");
+    waiter.expect_line("waiting");
     wait_until("it listens", || place.rows("listeners") == 1);
     // The waiter polls once more after that.
     std::thread::sleep(Duration::from_millis(30));
     let released = wall_clock();
     guard.release().expect("it is ours");
-    let got: u128 = waiter.hear("got").parse().expect("a number");
+    let got: u128 = waiter.expect_line("got").parse().expect("a number");
     let took = u64::try_from(got.saturating_sub(released)).expect("it is short");
     // Its next wait must be seen in the list.
     wait_until("nobody listens", || place.rows("listeners") == 0);
@@ -43,7 +43,7 @@ fn messages_beyond_the_socket_buffer_are_not_missed() {
 }
 
 fn wake_from_a_stop() -> Duration {
-    let place = Place::new();
+    let place = StoreFile::new();
     let holder = place.connect();
     let hold = |number| holder.lock(format!("lock {number}")).acquire();
     let guards: Vec<_> = (0..NAMES)
@@ -61,7 +61,7 @@ fn wake_from_a_stop() -> Duration {
     let stopped = asleep.elapsed();
     waiter.resume();
     let resumed = Instant::now();
-    waiter.hear("all");
+    waiter.expect_line("all");
     // After that long they would poll by themselves.
     match stopped < Duration::from_secs(1) {
         true => resumed.elapsed(),
@@ -72,7 +72,7 @@ fn wake_from_a_stop() -> Duration {
 /// A client that leaves its locks to their leases is present like others, and its wake socket is not cleaned up.
 #[test]
 fn a_waiter_with_holds_left_to_their_lease_keeps_its_wake_socket() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let waiter =
         Client::connect_with(distlock::Client::builder(&place.url()).release_on(ReleaseOn::Lease));
     let waiter = waiter.expect("the file can be used");
@@ -103,7 +103,7 @@ fn a_waiter_with_holds_left_to_their_lease_keeps_its_wake_socket() {
 /// The client makes its wake socket again after it was removed.
 #[test]
 fn a_removed_wake_socket_is_created_again() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let (holder, waiter) = (place.connect(), place.connect());
     let mut round = 0;
     once_within(Duration::from_secs(1), "it is notified", || {

@@ -6,14 +6,14 @@ use distlock::blocking::{Client, Watch};
 
 use super::support::process::Process;
 use super::worker::{HOLD, WATCH};
-use super::{Place, wait_until};
+use super::{StoreFile, wait_until};
 
 /// More holds than are kept for a watch that is not read.
 const TOO_MANY: u32 = 2200;
 
 #[test]
 fn nothing_is_journalled_without_a_watcher() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let mut watch = client.admin().watch("*");
     begins(&place, &mut watch, 1);
@@ -27,7 +27,7 @@ fn nothing_is_journalled_without_a_watcher() {
 
 #[test]
 fn the_journal_is_removed_with_the_last_watcher() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let (client, other) = (place.connect(), place.connect());
     let mut watches = [&client, &client, &other].map(|client| client.admin().watch("*"));
     // The watches of one client are listed once.
@@ -48,12 +48,12 @@ fn the_journal_is_removed_with_the_last_watcher() {
 
 #[test]
 fn a_watcher_that_is_killed_leaves_no_journal() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let mut watcher = watcher(&place, &client);
     hold_for_a_moment(&client, "a");
-    watcher.hear("Granted a");
-    watcher.hear("Released a");
+    watcher.expect_line("Granted a");
+    watcher.expect_line("Released a");
     assert!(place.rows("journal") > 0);
     watcher.kill();
     drop(watcher);
@@ -65,7 +65,7 @@ fn a_watcher_that_is_killed_leaves_no_journal() {
 
 #[test]
 fn a_stalled_watcher_does_not_fill_the_file_and_continues() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let watcher = watcher(&place, &client);
     watcher.stop();
@@ -77,18 +77,18 @@ fn a_stalled_watcher_does_not_fill_the_file_and_continues() {
     watcher.resume();
     hold_for_a_moment(&client, "the end");
     let mut told = 0;
-    while watcher.hear("") != "Released the end" {
+    while watcher.expect_line("") != "Released the end" {
         told += 1;
     }
     eprintln!("{kept} rows kept, {told} things told");
     hold_for_a_moment(&client, "a");
-    watcher.hear("Granted a");
-    watcher.hear("Released a");
+    watcher.expect_line("Granted a");
+    watcher.expect_line("Released a");
 }
 
 #[test]
 fn a_watch_reports_that_its_file_was_removed() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let mut watch = client.admin().watch("*");
     let told = watch.next_timeout(Duration::from_millis(10));
@@ -101,27 +101,27 @@ fn a_watch_reports_that_its_file_was_removed() {
 
 #[test]
 fn a_killed_holder_is_distinguished_from_one_that_releases() {
-    let place = Place::new();
+    let place = StoreFile::new();
     let client = place.connect();
     let watcher = watcher(&place, &client);
     let mut holder = Process::start(HOLD, &place.url());
-    holder.hear("held");
-    watcher.hear("Granted a");
+    holder.expect_line("held");
+    watcher.expect_line("Granted a");
     wait_until("it has said what it is", || {
         let seen = client.admin().inspect("a").expect("it answers");
         seen.expect("it is held").holders[0].label.is_some()
     });
     holder.kill();
-    assert_eq!(watcher.hear("Gone a"), "the worker");
+    assert_eq!(watcher.expect_line("Gone a"), "the worker");
 }
 
 /// Starts a process that watches, and waits until its watch has begun.
-fn watcher(place: &Place, client: &Client) -> Process {
+fn watcher(place: &StoreFile, client: &Client) -> Process {
     let mark = client.lock("mark").acquire().expect("it is free");
     let watcher = Process::start(WATCH, &place.url());
-    watcher.hear("Held mark");
+    watcher.expect_line("Held mark");
     mark.release().expect("it is ours");
-    watcher.hear("Released mark");
+    watcher.expect_line("Released mark");
     watcher
 }
 
@@ -131,7 +131,7 @@ fn hold_for_a_moment(client: &Client, name: &str) {
 }
 
 /// Waits until nothing happens and this many listeners are listed: from then on events are recorded.
-fn begins(place: &Place, watch: &mut Watch, listed: u32) {
+fn begins(place: &StoreFile, watch: &mut Watch, listed: u32) {
     wait_until("it watches", || {
         let told = watch.next_timeout(A_MOMENT).expect("it answers");
         assert_eq!(told, None);

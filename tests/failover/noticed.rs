@@ -60,7 +60,7 @@ fn holds_are_at_risk_until_the_restarted_server_confirms_them() {
             assert_eq!(guard.at_risk(), Some(Risk::Failover));
             assert!(guard.is_held(), "nobody has said that it is gone");
             proxy.clear_rules();
-            proxy.let_go();
+            proxy.deliver_held();
             eventually(PATIENCE, "it has heard", async || guard.at_risk().is_none()).await;
             assert!(guard.is_held());
             match lease {
@@ -155,7 +155,7 @@ fn a_connection_closed_after_the_first_replies_is_opened_again() {
             server.kill_normal_clients();
             let asked = infos(&proxy);
             proxy.clear_rules();
-            proxy.let_go();
+            proxy.deliver_held();
             eventually(PATIENCE, "it asks again", async || {
                 infos(&proxy) >= asked + 2
             })

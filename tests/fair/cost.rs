@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::history::History;
 use super::support::{RedisServer, eventually};
-use super::{ALIVE, NAME, PATIENCE, QUEUE, TIMEOUT, connect, leaves_nothing, take, until_in_line};
+use super::{ALIVE, NAME, PATIENCE, QUEUE, TIMEOUT, connect, leaves_nothing, take, until_queued};
 
 /// The other queue entries are only written, as if their waiters had just sent a request: the requests that waiters send every few seconds
 /// are not part of a hand-off.
@@ -68,7 +68,7 @@ async fn real_line(crowd: usize) {
     for _ in 0..crowd {
         waiting.spawn(turn(client.clone()));
     }
-    until_in_line(&server, crowd).await;
+    until_queued(&server, crowd).await;
     eventually(PATIENCE, "all of them listen", async || {
         server.pubsub_channels().len() == crowd
     })
@@ -134,7 +134,7 @@ async fn hand_offs(server: &RedisServer, behind: usize) -> Cost {
     for _ in 0..TURNS {
         waiting.spawn(turn(client.clone()));
     }
-    until_in_line(server, TURNS).await;
+    until_queued(server, TURNS).await;
     eventually(PATIENCE, "all of them listen", async || {
         server.pubsub_channels().len() == TURNS
     })
@@ -144,7 +144,7 @@ async fn hand_offs(server: &RedisServer, behind: usize) -> Cost {
         asks(server) >= asked + 2 * TURNS as u64
     })
     .await;
-    stand(server, behind);
+    add_queue_entries(server, behind);
     let before = stats(server);
     held.release().await.expect("it is ours");
     while let Some(turn) = waiting.join_next().await {
@@ -163,7 +163,7 @@ async fn hand_offs(server: &RedisServer, behind: usize) -> Cost {
 }
 
 /// Adds this many entries to the queue, in the form that real waiters have.
-fn stand(server: &RedisServer, count: usize) {
+fn add_queue_entries(server: &RedisServer, count: usize) {
     let stood: usize = server.query(&[
         "EVAL",
         STAND,

@@ -21,12 +21,12 @@ async fn waiters_of_several_processes_on_one_file_keep_their_order_when_one_is_k
         .map(|_| Process::start(STAND, &url))
         .collect();
     for process in &crowd {
-        process.hear("ready");
+        process.expect_line("ready");
     }
     // The waiters are added one at a time, so that their order of arrival is certain.
     let mut came: Vec<String> = Vec::new();
     for number in 0..PROCESSES * EACH {
-        crowd[number % PROCESSES].tell("1");
+        crowd[number % PROCESSES].send_line("1");
         eventually(PATIENCE, "it stands in line", async || {
             let seen = client.admin().inspect(NAME).await;
             let line = seen.expect("the file is there").expect("held").waiting;
@@ -36,14 +36,14 @@ async fn waiters_of_several_processes_on_one_file_keep_their_order_when_one_is_k
         .await;
     }
     for process in &mut crowd {
-        process.tell(ENOUGH);
+        process.send_line(ENOUGH);
     }
 
     let mut killed = crowd.pop().expect("there are some");
     killed.kill();
     held.release().await.expect("it is ours");
     for process in &mut crowd {
-        assert_eq!(process.hear("done"), EACH.to_string());
+        assert_eq!(process.expect_line("done"), EACH.to_string());
         process.ended_well();
     }
     let log = fs::read_to_string(format!("{}.log", file.display())).expect("they wrote it");

@@ -56,7 +56,7 @@ fn line(server: &RedisServer) -> Vec<String> {
     server.query(&["LRANGE", QUEUE, "0", "-1"])
 }
 
-async fn until_in_line(server: &RedisServer, length: usize) {
+async fn until_queued(server: &RedisServer, length: usize) {
     eventually(PATIENCE, &format!("{length} stand in line"), async || {
         server.query::<usize>(&["LLEN", QUEUE]) == length
     })

@@ -3,7 +3,7 @@
 use super::history::History;
 use super::monitor::Monitor;
 use super::support::{RedisServer, eventually};
-use super::{CHANNEL, NAME, PATIENCE, connect, leaves_nothing, line, take, until_in_line};
+use super::{CHANNEL, NAME, PATIENCE, connect, leaves_nothing, line, take, until_queued};
 
 #[tokio::test]
 async fn a_hand_off_is_one_message_to_the_head_of_the_queue() {
@@ -15,7 +15,7 @@ async fn a_hand_off_is_one_message_to_the_head_of_the_queue() {
     for number in 0..CROWD {
         let client = if number % 2 == 0 { &client } else { &other };
         waiting.push(tokio::spawn(client.fair_lock(NAME).acquire()));
-        until_in_line(&server, number + 1).await;
+        until_queued(&server, number + 1).await;
     }
     let came = line(&server);
     let channels: Vec<String> = came
@@ -75,20 +75,20 @@ async fn leaving_the_queue_notifies_no_waiter_unless_the_head_leaves() {
     let mut waiting = Vec::new();
     for number in 0..4 {
         waiting.push(tokio::spawn(client.fair_lock(NAME).acquire()));
-        until_in_line(&server, number + 1).await;
+        until_queued(&server, number + 1).await;
     }
     let came = line(&server);
     let messages = messages(&server).await;
     for (gone, left) in [(2, 3), (3, 2), (0, 1)] {
         waiting[gone].abort();
-        until_in_line(&server, left).await;
+        until_queued(&server, left).await;
     }
     eventually(PATIENCE, "the next is told", async || {
         !messages.seen().is_empty()
     })
     .await;
     waiting[1].abort();
-    until_in_line(&server, 0).await;
+    until_queued(&server, 0).await;
     held.release().await.expect("it is ours");
     eventually(PATIENCE, "the last message is seen", async || {
         messages

@@ -5,7 +5,7 @@ use super::history::History;
 use super::support::process::Process;
 use super::support::{RedisServer, SeededRng, eventually};
 use super::worker::{ENOUGH, GIVE_UP, LOG, STAND};
-use super::{NAME, PATIENCE, connect, leaves_nothing, line, take, until_in_line};
+use super::{NAME, PATIENCE, connect, leaves_nothing, line, take, until_queued};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_five_processes_keep_their_order_when_one_is_killed_and_one_in_five_gives_up() {
@@ -17,17 +17,20 @@ async fn waiters_of_five_processes_keep_their_order_when_one_is_killed_and_one_i
     let mut crowd: Vec<Process> = (0..PROCESSES)
         .map(|_| Process::start(STAND, &server.url()))
         .collect();
-    let mut clients: Vec<String> = crowd.iter().map(|process| process.hear("ready")).collect();
+    let mut clients: Vec<String> = crowd
+        .iter()
+        .map(|process| process.expect_line("ready"))
+        .collect();
     for process in &mut crowd {
-        process.tell(&EACH.to_string());
+        process.send_line(&EACH.to_string());
     }
     eventually(PATIENCE, "every waiter has come", async || {
         history.came().len() == PROCESSES * EACH
     })
     .await;
     for process in &mut crowd {
-        process.tell(GIVE_UP);
-        process.tell(ENOUGH);
+        process.send_line(GIVE_UP);
+        process.send_line(ENOUGH);
     }
     // A waiter that has lost its place queues again.
     eventually(PATIENCE, "one in five has given up", async || {
@@ -55,14 +58,14 @@ async fn waiters_of_five_processes_keep_their_order_when_one_is_killed_and_one_i
     })
     .await;
     for process in &mut crowd {
-        assert_eq!(process.hear("done"), PATIENT.to_string());
+        assert_eq!(process.expect_line("done"), PATIENT.to_string());
         process.ended_well();
     }
     // It queues behind all that the victim has left there.
     let last = client.fair_lock(NAME).acquire().await;
     let last = last.expect("the server answers");
     last.release().await.expect("it is ours");
-    until_in_line(&server, 0).await;
+    until_queued(&server, 0).await;
     eventually(PATIENCE, "every grant is seen", async || {
         let granted = history.granted();
         granted.iter().filter(|owner| !is_victims(owner)).count() == crowd.len() * PATIENT + 1
@@ -86,11 +89,11 @@ async fn a_killed_head_of_the_queue_is_skipped() {
     let client = connect(&server.url()).await;
     let held = take(&client).await;
     let mut dying = Process::start(STAND, &server.url());
-    dying.hear("ready");
-    dying.tell("3");
-    until_in_line(&server, 3).await;
+    dying.expect_line("ready");
+    dying.send_line("3");
+    until_queued(&server, 3).await;
     let behind = tokio::spawn(client.fair_lock(NAME).acquire());
-    until_in_line(&server, 4).await;
+    until_queued(&server, 4).await;
     dying.kill();
     held.release().await.expect("it is ours");
     let next = tokio::time::timeout(PATIENCE, behind).await;

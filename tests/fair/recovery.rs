@@ -9,7 +9,7 @@ use super::cost::stats;
 use super::support::{RedisServer, eventually};
 use super::{
     ALIVE, CHANNEL, NAME, PATIENCE, QUEUE, TIMEOUT, connect, leaves_nothing, line, take,
-    until_in_line,
+    until_queued,
 };
 
 /// Every waiter is notified after the loss, so that all of them send a request, without waiting for their next poll.
@@ -22,7 +22,7 @@ async fn a_request_costs_no_more_with_many_waiters_whichever_key_was_lost() {
     for _ in 0..CROWD {
         waiting.spawn(client.fair_lock(NAME).acquire());
     }
-    until_in_line(&server, CROWD).await;
+    until_queued(&server, CROWD).await;
     eventually(PATIENCE, "all of them are subscribed", async || {
         server.pubsub_channels().len() == CROWD
     })
@@ -37,14 +37,14 @@ async fn a_request_costs_no_more_with_many_waiters_whichever_key_was_lost() {
         for key in lost {
             server.cmd(&["DEL", key]);
         }
-        let before = Spent::now(&server);
+        let before = ScriptCost::now(&server);
         let notified: usize = server.query(&["EVAL", NOTIFY_ALL, "0", CHANNEL]);
         assert_eq!(notified, CROWD);
         eventually(PATIENCE, "the keys agree again", async || {
             agree(&server, CROWD)
         })
         .await;
-        let spent = Spent::now(&server).since(&before);
+        let spent = ScriptCost::now(&server).since(&before);
         let each = spent.commands / spent.questions;
         eprintln!(
             "{lost:?} lost: {} questions, {each} commands each",
@@ -84,9 +84,9 @@ async fn every_request_repairs_a_bounded_part_until_the_keys_agree() {
         assert!(!agree(&server, 1), "{damage}: no damage was done");
         let (mut questions, mut most) = (0, 0);
         while !is_repaired(&server) {
-            let before = Spent::now(&server);
+            let before = ScriptCost::now(&server);
             ask(&server, &owner).await;
-            let spent = Spent::now(&server).since(&before);
+            let spent = ScriptCost::now(&server).since(&before);
             most = most.max(spent.commands / spent.questions);
             questions += spent.questions;
             assert!(questions < bound, "{damage}: not repaired");
@@ -113,11 +113,11 @@ async fn a_thousand_crashed_waiters_are_removed_by_bounded_calls() {
     let (waiting, owner) = wait(&server, &client).await;
     let () = server.query(&["EVAL", CRASHED, "3", QUEUE, TIMEOUT, ALIVE, &owner]);
     assert_eq!(server.query::<usize>(&["LLEN", QUEUE]), 1_001);
-    let before = Spent::now(&server);
+    let before = ScriptCost::now(&server);
     held.release().await.expect("it is ours");
     let guard = granted(waiting).await;
     assert_eq!(guard.owner(), owner);
-    let spent = Spent::now(&server).since(&before);
+    let spent = ScriptCost::now(&server).since(&before);
     eprintln!("{} commands in {} calls", spent.commands, spent.questions);
     assert!(spent.commands <= spent.questions * MOST);
     guard.release().await.expect("it is ours");
@@ -128,7 +128,7 @@ async fn a_thousand_crashed_waiters_are_removed_by_bounded_calls() {
 /// Starts one waiter and waits until it is subscribed.
 async fn wait(server: &RedisServer, client: &Client) -> (Waiting, String) {
     let waiting = tokio::spawn(client.fair_lock(NAME).acquire());
-    until_in_line(server, 1).await;
+    until_queued(server, 1).await;
     eventually(PATIENCE, "it is subscribed", async || {
         server.pubsub_channels().len() == 1
     })
@@ -138,10 +138,10 @@ async fn wait(server: &RedisServer, client: &Client) -> (Waiting, String) {
 
 /// Notifies a waiter, and waits until it has sent a request.
 async fn ask(server: &RedisServer, owner: &str) {
-    let asked = Spent::now(server).questions;
+    let asked = ScriptCost::now(server).questions;
     server.cmd(&["PUBLISH", &format!("{CHANNEL}:{owner}"), "2"]);
     eventually(PATIENCE, "it asks", async || {
-        Spent::now(server).questions > asked
+        ScriptCost::now(server).questions > asked
     })
     .await;
 }
@@ -165,12 +165,12 @@ fn is_repaired(server: &RedisServer) -> bool {
 }
 
 /// The cost of scripts since the server started.
-struct Spent {
+struct ScriptCost {
     questions: u64,
     commands: u64,
 }
 
-impl Spent {
+impl ScriptCost {
     fn now(server: &RedisServer) -> Self {
         let mut stats = stats(server);
         let questions = stats.remove("evalsha").unwrap_or_default();

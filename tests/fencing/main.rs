@@ -75,15 +75,15 @@ fn a_redis_that_does_not_compare_tokens_loses_an_update() {
 fn two_sales(place: &str) -> [String; 3] {
     Stock::at(place).fill(10);
     let mut late = Process::start(place, &SERVER.url());
-    assert_eq!(late.hear("read"), "10");
+    assert_eq!(late.expect_line("read"), "10");
     late.stop();
     let mut other = Process::start(place, &SERVER.url());
-    assert_eq!(other.hear("read"), "10");
+    assert_eq!(other.expect_line("read"), "10");
     late.resume();
-    late.tell("go");
-    let first = late.hear("");
-    other.tell("go");
-    let second = other.hear("");
+    late.send_line("go");
+    let first = late.expect_line("");
+    other.send_line("go");
+    let second = other.expect_line("");
     [first, second, Stock::at(place).left().to_string()]
 }
 

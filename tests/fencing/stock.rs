@@ -6,14 +6,14 @@ use distlock::FencingToken;
 
 /// The apples and the store that contains them.
 pub(crate) struct Stock {
-    manner: Manner,
+    manner: WriteMode,
     store: Store,
     name: String,
 }
 
 /// The way in which the store is written to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Manner {
+enum WriteMode {
     /// Each row has a token.
     Fenced,
     /// The lock has a row of its own, with which every transaction begins.
@@ -34,9 +34,9 @@ impl Stock {
             panic!("`{place}` is no place");
         };
         let manner = match manner {
-            "fenced" => Manner::Fenced,
-            "in-transactions" => Manner::InTransactions,
-            "unfenced" => Manner::Unfenced,
+            "fenced" => WriteMode::Fenced,
+            "in-transactions" => WriteMode::InTransactions,
+            "unfenced" => WriteMode::Unfenced,
             other => panic!("`{other}` is no manner"),
         };
         let store = match store {
@@ -77,8 +77,8 @@ impl Stock {
     /// Returns the number of apples, read by the holder with this token.
     pub(crate) fn read(&self, token: FencingToken) -> i64 {
         match &self.store {
-            _ if self.manner == Manner::Unfenced => self.left(),
-            Store::Sql(db) if self.manner == Manner::InTransactions => {
+            _ if self.manner == WriteMode::Unfenced => self.left(),
+            Store::Sql(db) if self.manner == WriteMode::InTransactions => {
                 let amount = transaction(db, token, || self.left());
                 amount.expect("it is the greatest so far")
             }
@@ -104,16 +104,16 @@ impl Stock {
                     db.execute(write, [amount]).expect("it is there") == 1
                 };
                 match self.manner {
-                    Manner::Fenced => {
+                    WriteMode::Fenced => {
                         let write = &block("sql")[1];
                         let written = db.execute(write, (amount, "apples", i64::from(token)));
                         written.expect("it is there") == 1
                     }
-                    Manner::InTransactions => transaction(db, token, plainly).unwrap_or(false),
-                    Manner::Unfenced => plainly(),
+                    WriteMode::InTransactions => transaction(db, token, plainly).unwrap_or(false),
+                    WriteMode::Unfenced => plainly(),
                 }
             }
-            Store::Redis(_) if self.manner == Manner::Fenced => {
+            Store::Redis(_) if self.manner == WriteMode::Fenced => {
                 let written = self.script(token, &["amount", &amount.to_string()]);
                 written.is_some()
             }

@@ -25,7 +25,7 @@ async fn no_renewal_without_scripts_changes_data_that_replaced_its_lock() {
 async fn replace_everything(parameters: &str) {
     let mut stage = Stage::start();
     let client = stage.client(parameters).await;
-    let mut kept = Kept::default();
+    let mut kept = HeldLocks::default();
     for (number, shape) in shapes()
         .filter(|shape| stage.is_small(shape.key))
         .enumerate()
@@ -75,14 +75,14 @@ async fn replace_everything(parameters: &str) {
 }
 
 #[derive(Default)]
-struct Kept {
+struct HeldLocks {
     guards: Vec<Box<dyn std::any::Any + Send>>,
     lost: Vec<LostSignal>,
     /// Keys of the corpus, and the keys of locks that are replaced by them.
     replaced: Vec<(&'static str, String)>,
 }
 
-impl Kept {
+impl HeldLocks {
     async fn hold<K: 'static>(
         &mut self,
         key: &'static str,

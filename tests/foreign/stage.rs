@@ -15,7 +15,7 @@ pub(crate) struct Stage {
     pub(crate) server: RedisServer,
     pub(crate) connection: Connection,
     /// The keys that must not change.
-    corpus: BTreeMap<String, Kept>,
+    corpus: BTreeMap<String, StoredKey>,
     /// The content of its strings, if that is short.
     texts: BTreeMap<String, String>,
     /// The command that reports when a key expires.
@@ -27,7 +27,7 @@ pub(crate) struct Stage {
 
 /// A key as the server has it.
 #[derive(Clone)]
-pub(crate) struct Kept {
+pub(crate) struct StoredKey {
     dump: Vec<u8>,
     of_type: String,
     /// The expiry in ms since 1970, less than zero for a key without one.
@@ -36,7 +36,7 @@ pub(crate) struct Kept {
     about: i64,
 }
 
-impl Kept {
+impl StoredKey {
     fn is(&self, other: &Self) -> bool {
         let apart = (self.ends - other.ends).abs();
         self.dump == other.dump && self.of_type == other.of_type && apart <= self.about
@@ -163,7 +163,7 @@ impl Stage {
         let asked = keys
             .iter()
             .filter_map(|key| self.corpus.get_key_value(*key));
-        let asked: Vec<(String, Kept)> = asked
+        let asked: Vec<(String, StoredKey)> = asked
             .map(|(key, kept)| (key.clone(), kept.clone()))
             .collect();
         let names: Vec<&str> = asked.iter().map(|(key, _)| &**key).collect();
@@ -215,7 +215,7 @@ impl Stage {
     }
 
     /// Copies a key to another name, and returns the copy as the server then has it.
-    pub(crate) fn copy(&mut self, from: &str, to: &str) -> Kept {
+    pub(crate) fn copy(&mut self, from: &str, to: &str) -> StoredKey {
         let mut copy = redis::cmd("COPY");
         copy.arg(from).arg(to).arg("REPLACE");
         let copied: bool = copy.query(&mut self.connection).expect("it is there");
@@ -224,15 +224,15 @@ impl Stage {
     }
 
     /// Returns whether a key is unchanged; if it is not, that is a failure.
-    pub(crate) fn is_still(&mut self, key: &str, was: &Kept, what: &str) -> bool {
+    pub(crate) fn is_still(&mut self, key: &str, was: &StoredKey, what: &str) -> bool {
         let now = self.kept(key);
         self.compare(key, was, now, what)
     }
 
-    fn compare(&mut self, key: &str, was: &Kept, now: Option<Kept>, what: &str) -> bool {
+    fn compare(&mut self, key: &str, was: &StoredKey, now: Option<StoredKey>, what: &str) -> bool {
         let is_still = now.as_ref().is_some_and(|now| now.is(was));
         if !is_still {
-            let now = now.as_ref().map(Kept::summary);
+            let now = now.as_ref().map(StoredKey::summary);
             let was = was.summary();
             self.fail(format!("{what}: `{key}` was {was:?} and is {now:?}"));
         }
@@ -257,12 +257,12 @@ impl Stage {
         );
     }
 
-    pub(crate) fn kept(&mut self, key: &str) -> Option<Kept> {
+    pub(crate) fn kept(&mut self, key: &str) -> Option<StoredKey> {
         self.all_kept(&[key]).pop().expect("one was asked for")
     }
 
     /// Returns the content of these keys, in one request.
-    fn all_kept(&mut self, keys: &[&str]) -> Vec<Option<Kept>> {
+    fn all_kept(&mut self, keys: &[&str]) -> Vec<Option<StoredKey>> {
         let mut asked = redis::pipe();
         for key in keys {
             asked.cmd("DUMP").arg(key).cmd("TYPE").arg(key);
@@ -287,7 +287,7 @@ impl Stage {
                 true => (now + ends, 5_000),
                 false => (ends, 0),
             };
-            dump.map(|dump| Kept {
+            dump.map(|dump| StoredKey {
                 dump,
                 of_type,
                 ends,
@@ -297,7 +297,7 @@ impl Stage {
         kept.collect()
     }
 
-    fn put_back(&mut self, key: &str, kept: &Kept) {
+    fn put_back(&mut self, key: &str, kept: &StoredKey) {
         let mut restore = redis::cmd("RESTORE");
         restore.arg(key).arg(kept.ends.max(0)).arg(&kept.dump);
         restore.arg("REPLACE").arg("ABSTTL");

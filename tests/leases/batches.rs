@@ -6,7 +6,7 @@ use distlock::{Error, LostReason};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{COMMAND, LEASE, PERIOD, Scene, connect, renewed};
+use super::{COMMAND, LEASE, LeaseFixture, PERIOD, connect, renewed};
 use crate::support::{
     Family, Fault, Match, PATIENCE, Plain, Player, Semaphore, Simple, eventually, simulated,
 };
@@ -14,7 +14,7 @@ use crate::support::{
 #[test]
 fn a_thousand_locks_are_renewed_in_few_calls_and_none_is_lost() {
     simulated(async || {
-        let scene = Scene::new().await;
+        let scene = LeaseFixture::new().await;
         let mut acquiring = JoinSet::new();
         for number in 0..MANY {
             acquiring.spawn(scene.client.lock(format!("many-{number}")).acquire());
@@ -53,7 +53,7 @@ fn a_key_of_the_wrong_type_in_a_batch_costs_only_its_own_lock() {
 
 /// Checks that a key that this command puts in place of the lock's costs only that lock.
 async fn costs_only_its_own_lock<F: Family>(command: &str) {
-    let scene = Scene::new().await;
+    let scene = LeaseFixture::new().await;
     let client = Player::<F>::new(scene.client.clone());
     let acquire = async |name: &str| client.lock(name).acquire().await.expect("it is free");
     let (before, spoilt, after) = (acquire("a").await, acquire("b").await, acquire("c").await);
@@ -91,7 +91,7 @@ async fn costs_only_its_own_lock<F: Family>(command: &str) {
 #[test]
 fn a_denied_key_in_a_batch_costs_only_its_own_lock_also_over_a_slow_network() {
     simulated(async || {
-        let scene = Scene::new().await;
+        let scene = LeaseFixture::new().await;
         let allow = |keys: &str| {
             let user = ["ACL", "SETUSER", "worker", "on", ">secret", "+@all"];
             scene
@@ -130,7 +130,7 @@ fn a_denied_key_in_a_batch_costs_only_its_own_lock_also_over_a_slow_network() {
 #[test]
 fn locks_without_scripts_are_renewed_though_a_round_takes_longer_than_the_call_timeout() {
     simulated(async || {
-        let scene = Scene::with("scripts=off", 2 * LEASE, COMMAND).await;
+        let scene = LeaseFixture::with("scripts=off", 2 * LEASE, COMMAND).await;
         let mut guards = Vec::new();
         for number in 0..6 {
             guards.push(scene.hold(&format!("some-{number}")).await);

@@ -6,13 +6,13 @@ use std::time::Duration;
 use distlock::{Lease, LostReason};
 use tokio::time::sleep;
 
-use super::{COMMAND, GONE, LEASE, PERIOD, ROUND_TRIP, Scene, connect, renewed};
+use super::{COMMAND, GONE, LEASE, LeaseFixture, PERIOD, ROUND_TRIP, connect, renewed};
 use crate::support::{PATIENCE, eventually, simulated};
 
 #[test]
 fn a_released_dropped_forgotten_lost_closed_or_fixed_hold_is_not_renewed() {
     simulated(async || {
-        let scene = Scene::new().await;
+        let scene = LeaseFixture::new().await;
         let closing = connect(&scene.proxy.url(), LEASE, COMMAND).await;
         let alive = scene.hold("alive").await;
         let [released, dropped] = [scene.hold("released").await, scene.hold("dropped").await];
@@ -63,7 +63,7 @@ const FIXED: Lease = Lease::Fixed(Duration::from_secs(25));
 #[test]
 fn renewals_continue_for_as_long_as_one_guard_of_an_owner_is_kept_alive() {
     simulated(async || {
-        let scene = Scene::new().await;
+        let scene = LeaseFixture::new().await;
         let owner = scene.client.new_owner();
         let lock = scene.client.lock("nested").with_owner(&owner);
         let short = lock.clone().with_lease(Lease::Fixed(PERIOD));
@@ -102,7 +102,7 @@ fn renewals_continue_for_as_long_as_one_guard_of_an_owner_is_kept_alive() {
 #[test]
 fn d30_short_lived_locks_cause_no_extra_renewals_of_others() {
     simulated(async || {
-        let scene = Scene::new().await;
+        let scene = LeaseFixture::new().await;
         for _ in 0..300 {
             scene.hold("comes-and-goes").await.release().await.unwrap();
         }
@@ -117,7 +117,7 @@ fn d30_short_lived_locks_cause_no_extra_renewals_of_others() {
 #[test]
 fn d31_a_hold_that_follows_a_lost_one_is_renewed() {
     simulated(async || {
-        let scene = Scene::new().await;
+        let scene = LeaseFixture::new().await;
         let lock = scene.client.lock("followed");
         let loser = lock.clone().with_owner(&scene.client.new_owner());
         let mut lost = Vec::new();

@@ -11,7 +11,7 @@ use distlock::{Error, Guard, Held, Lease, Lost, LostReason, Risk};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{COMMAND, GONE, LEASE, PERIOD, ROUND_TRIP, Scene, connect, renewed};
+use super::{COMMAND, GONE, LEASE, LeaseFixture, PERIOD, ROUND_TRIP, connect, renewed};
 use crate::support::{PATIENCE, RedisServer, eventually, simulated};
 
 /// A hold that is sampled, and under which work runs that never ends by itself.
@@ -121,7 +121,7 @@ const SAMPLES: Duration = Duration::from_millis(10);
 const TICK: Duration = Duration::from_millis(1);
 
 /// Checks that the same client can acquire the lock again, and that it is kept alive.
-async fn assert_is_free(scene: &Scene, name: &str) {
+async fn assert_is_free(scene: &LeaseFixture, name: &str) {
     let again = timeout(PATIENCE, async {
         loop {
             match scene.client.lock(name).acquire().await {
@@ -141,7 +141,7 @@ async fn assert_is_free(scene: &Scene, name: &str) {
 
 /// The ways in which a lock is lost on a server that can be reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Taken {
+enum LossCause {
     Deleted,
     Flushed,
     Restarted,
@@ -149,8 +149,8 @@ enum Taken {
     Overwritten,
 }
 
-impl Taken {
-    async fn strike(self, scene: &Scene) {
+impl LossCause {
+    async fn strike(self, scene: &LeaseFixture) {
         match self {
             Self::Deleted => drop(scene.server.cmd(&["DEL", NAME])),
             Self::Flushed => scene.server.flushall(),
@@ -168,15 +168,15 @@ impl Taken {
 fn a_lock_taken_over_is_reported_within_a_renewal_period_with_the_reason() {
     simulated(async || {
         for taken in [
-            Taken::Deleted,
-            Taken::Flushed,
-            Taken::Restarted,
-            Taken::ForcedOpen,
-            Taken::Overwritten,
+            LossCause::Deleted,
+            LossCause::Flushed,
+            LossCause::Restarted,
+            LossCause::ForcedOpen,
+            LossCause::Overwritten,
         ] {
             // The loss falls at several moments between two renewals.
             for part in 0..5 {
-                let scene = Scene::new().await;
+                let scene = LeaseFixture::new().await;
                 let observed = Observed::begin(scene.hold(NAME).await);
                 sleep(PERIOD + PERIOD * part / 5).await;
                 taken.strike(&scene).await;
@@ -185,15 +185,15 @@ fn a_lock_taken_over_is_reported_within_a_renewal_period_with_the_reason() {
 
                 let took = loss.told_at.duration_since(struck);
                 assert!(took < PERIOD + ROUND_TRIP, "{taken:?}: {took:?}");
-                let is_restart = taken == Taken::Restarted;
+                let is_restart = taken == LossCause::Restarted;
                 assert_eq!(loss.samples.at_risk_at.is_some(), is_restart, "{taken:?}");
                 let reason = match taken {
-                    Taken::Overwritten => LostReason::TakenOver,
+                    LossCause::Overwritten => LostReason::TakenOver,
                     _ => LostReason::Removed,
                 };
                 let error = loss.guard.release().await.unwrap_err();
                 assert!(is_lost(&error, reason), "{taken:?}: {error}");
-                if taken == Taken::Overwritten {
+                if taken == LossCause::Overwritten {
                     let busy = scene.client.lock(NAME).try_acquire().await.unwrap();
                     assert!(busy.is_none(), "another holds it");
                     assert_eq!(scene.server.hgetall(NAME)[STRANGER], "1");
@@ -216,7 +216,7 @@ enum Outage {
 }
 
 impl Outage {
-    fn begin(self, scene: &Scene) {
+    fn begin(self, scene: &LeaseFixture) {
         match self {
             Self::Killed => scene.server.kill(),
             Self::Hanging => scene.server.stop_process(),
@@ -228,7 +228,7 @@ impl Outage {
         }
     }
 
-    fn end(self, scene: &Scene) {
+    fn end(self, scene: &LeaseFixture) {
         match self {
             Self::Killed => scene.server.restart(),
             Self::Hanging => scene.server.continue_process(),
@@ -250,7 +250,7 @@ fn a_holder_without_its_server_is_warned_and_loses_the_lock_exactly_at_valid_unt
     simulated(async || {
         for outage in OUTAGES {
             for part in 0..3 {
-                let scene = Scene::new().await;
+                let scene = LeaseFixture::new().await;
                 let observed = Observed::begin(scene.hold(NAME).await);
                 sleep(PERIOD * part / 3).await;
                 outage.begin(&scene);
@@ -279,7 +279,7 @@ fn a_holder_without_its_server_is_warned_and_loses_the_lock_exactly_at_valid_unt
 fn a_holder_whose_network_heals_in_time_was_at_risk_and_keeps_the_lock() {
     simulated(async || {
         for outage in &OUTAGES[1..] {
-            let scene = Scene::new().await;
+            let scene = LeaseFixture::new().await;
             let guard = scene.hold(NAME).await;
             let (held, granted) = (guard.held(), guard.valid_until());
             let observed = Observed::begin(guard);
@@ -303,7 +303,7 @@ fn a_fixed_lease_ends_exactly_at_valid_until_in_any_state_of_the_key() {
     simulated(async || {
         let ends = [None, Some(LostReason::TakenOver), None];
         for (fault, taken_over) in ["none", "taken over", "partition"].into_iter().zip(ends) {
-            let scene = Scene::new().await;
+            let scene = LeaseFixture::new().await;
             let lock = scene.client.lock(NAME).with_lease(Lease::Fixed(LEASE));
             let observed = Observed::begin(lock.acquire().await.unwrap());
             match fault {
@@ -327,7 +327,7 @@ fn a_fixed_lease_ends_exactly_at_valid_until_in_any_state_of_the_key() {
 #[test]
 fn work_is_never_polled_after_its_lock_has_expired() {
     simulated(async || {
-        let scene = Scene::new().await;
+        let scene = LeaseFixture::new().await;
         let lock = scene.client.lock(NAME).with_lease(Lease::Fixed(LEASE));
         let guard = lock.acquire().await.unwrap();
         let polls = AtomicU64::new(0);
@@ -366,7 +366,7 @@ fn work_is_never_polled_after_its_lock_has_expired() {
 fn run_succeeds_though_the_server_does_not_answer_its_release() {
     simulated(async || {
         for outage in OUTAGES {
-            let scene = Scene::with("", PATIENCE * 10, COMMAND).await;
+            let scene = LeaseFixture::with("", PATIENCE * 10, COMMAND).await;
             let lock = scene.client.lock(NAME);
             let done = lock.run(async |held| {
                 outage.begin(&scene);

@@ -17,14 +17,14 @@ use self::journal::Journal;
 use crate::support::{ChaosProxy, PATIENCE, RedisServer, builder, eventually};
 
 /// A server behind a network, and a client that keeps its locks alive there.
-struct Scene {
+struct LeaseFixture {
     server: RedisServer,
     proxy: ChaosProxy,
     journal: Journal,
     client: Client,
 }
 
-impl Scene {
+impl LeaseFixture {
     async fn new() -> Self {
         Self::with("", LEASE, COMMAND).await
     }

@@ -7,14 +7,14 @@ use distlock_sim::Fault as Refusal;
 use tokio::time::{Instant, sleep};
 
 use super::journal::renewals;
-use super::{COMMAND, GONE, LEASE, PERIOD, ROUND_TRIP, Scene, renewed};
+use super::{COMMAND, GONE, LEASE, LeaseFixture, PERIOD, ROUND_TRIP, renewed};
 use crate::support::{Fault, Match, PATIENCE, eventually, simulated};
 
 /// A tenth of the lease, plus the time that the failure itself takes.
 const AGAIN: Duration = Duration::from_millis(900).saturating_add(ROUND_TRIP);
 
 /// Waits until a renewal has failed this many times since that moment.
-async fn failed(scene: &Scene, guard: &Guard, times: usize, since: Instant) {
+async fn failed(scene: &LeaseFixture, guard: &Guard, times: usize, since: Instant) {
     let owner = guard.owner();
     eventually(PATIENCE, "a renewal has failed", async || {
         guard.check().expect("a failure is no loss");
@@ -25,7 +25,7 @@ async fn failed(scene: &Scene, guard: &Guard, times: usize, since: Instant) {
     .await;
 }
 
-async fn assert_saved(scene: &Scene, guard: &Guard) {
+async fn assert_saved(scene: &LeaseFixture, guard: &Guard) {
     renewed(guard).await;
     assert_eq!(guard.at_risk(), None);
     assert!(scene.server.pttl(guard.name()) > 0);
@@ -40,7 +40,7 @@ fn an_unanswered_renewal_is_retried_soon() {
             // The renewal is given up after the command time-out.
             (Fault::HoldReply, COMMAND + AGAIN),
         ] {
-            let scene = Scene::new().await;
+            let scene = LeaseFixture::new().await;
             let guard = scene.hold("retried").await;
             renewed(&guard).await;
             let begun = Instant::now();
@@ -66,7 +66,7 @@ fn a_transiently_refused_renewal_is_retried_soon_and_finally_the_cause_of_the_lo
             (Refusal::Loading, "LOADING"),
             (Refusal::ReadOnly, "READONLY"),
         ] {
-            let scene = Scene::new().await;
+            let scene = LeaseFixture::new().await;
             let guard = scene.hold("refused").await;
             renewed(&guard).await;
             let begun = Instant::now();
@@ -94,7 +94,7 @@ fn a_transiently_refused_renewal_is_retried_soon_and_finally_the_cause_of_the_lo
 #[test]
 fn a_silent_connection_is_replaced_in_time_to_save_a_lease_below_the_command_timeout() {
     simulated(async || {
-        let scene = Scene::with("", LEASE, 2 * LEASE).await;
+        let scene = LeaseFixture::with("", LEASE, 2 * LEASE).await;
         let guard = scene.hold("silent").await;
         renewed(&guard).await;
         // Only this one reply is held, and with it every later one on the same connection.
@@ -113,7 +113,7 @@ fn a_connection_slower_than_the_command_timeout_is_waited_for() {
             (COMMAND * 3 / 2, Duration::ZERO),
             (COMMAND * 3 / 4, COMMAND / 2),
         ] {
-            let scene = Scene::with("scripts=off", LEASE, COMMAND).await;
+            let scene = LeaseFixture::with("scripts=off", LEASE, COMMAND).await;
             let guard = scene.hold("slow").await;
             renewed(&guard).await;
             let proxy = &scene.proxy;

@@ -7,10 +7,10 @@ use distlock::{Error, Guard, Lock, Owner};
 use tokio::time::timeout;
 
 use super::PATIENCE;
-use super::rules::{LetGo, Rule};
+use super::rules::{DeliveryTime, Rule};
 use super::server::{TestServer, client_behind, everything_arrives};
 use super::stories::{Moment, Repeated, Story};
-use super::tellings::tell;
+use super::story_steps::run_story;
 use super::tokens::Tokens;
 use crate::support::batch::apart;
 use crate::support::command::{Command, last_acquire};
@@ -31,7 +31,7 @@ pub(crate) struct Case<F: Family> {
     pub(crate) story: &'static Story,
     /// The moment to lose, and how it is lost; `None` to record the moments that can be lost.
     loss: Option<(Moment, &'static Rule)>,
-    let_go: bool,
+    deliver_held: bool,
     verdict: Verdict,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Verdict {
 
 impl<F: Family> Case<F> {
     /// Plays a story in which something is lost.
-    pub(crate) async fn tell(
+    pub(crate) async fn run_story(
         server: Rc<TestServer<F>>,
         story: &'static Story,
         rule: &'static Rule,
@@ -60,7 +60,7 @@ impl<F: Family> Case<F> {
         // Two drops may share a request: then the next run of the story has another one.
         for _ in 0..5 {
             if case.target().is_none() {
-                tell(&mut case).await;
+                run_story(&mut case).await;
             }
         }
         case.end().await;
@@ -70,7 +70,7 @@ impl<F: Family> Case<F> {
     /// Plays a story without scripts, and without a loss, to see which commands there are to lose.
     pub(crate) async fn commands(server: Rc<TestServer<F>>, story: &'static Story) -> Vec<Command> {
         let mut case = Self::begin(server, story, false).await;
-        tell(&mut case).await;
+        run_story(&mut case).await;
         let mut commands = Command::all(&case.proxy.requests(), &case.name);
         commands.retain(|command| story.in_parts.contains(&command.request));
         // A request that a story breaks itself is not to be lost in another way as well.
@@ -95,7 +95,7 @@ impl<F: Family> Case<F> {
             guards: Vec::new(),
             tokens: Tokens::default(),
             loss: None,
-            let_go: false,
+            deliver_held: false,
             verdict: Verdict::default(),
             server,
             proxy,
@@ -187,9 +187,9 @@ impl<F: Family> Case<F> {
             self.tokens.given::<F>(last, self.guards.last());
         }
         if let Some(rule) = rule
-            && rule.let_go == Some(LetGo::AfterCleanup)
+            && rule.deliver_held == Some(DeliveryTime::AfterCleanup)
             && let Some((fault, call)) = self.target()
-            && !self.let_go
+            && !self.deliver_held
         {
             if self.scripts {
                 self.cleaned_up(&call, rule).await;
@@ -198,7 +198,7 @@ impl<F: Family> Case<F> {
                 // A command that was executed a moment ago may still have to be undone.
                 self.becomes(&expected).await;
             }
-            self.let_go(rule).await;
+            self.deliver_held(rule).await;
             assert_eq!(self.server.holds(&self.name).await, expected);
         }
     }
@@ -219,20 +219,20 @@ impl<F: Family> Case<F> {
         let closed = self.client.close().await;
         closed.expect("the network is whole again");
         let free = BTreeMap::new();
-        match rule.let_go {
-            Some(LetGo::WhenFree) => {
-                self.let_go(rule).await;
+        match rule.deliver_held {
+            Some(DeliveryTime::WhenFree) => {
+                self.deliver_held(rule).await;
                 assert_eq!(self.server.holds(&self.name).await, free, "a ghost");
             }
-            Some(LetGo::WhenTaken) => {
+            Some(DeliveryTime::WhenTaken) => {
                 let guard = self.taken_by_another().await;
-                self.let_go(rule).await;
+                self.deliver_held(rule).await;
                 let taken = self.server.counted(BTreeMap::from([(guard.owner(), 1)]));
                 assert_eq!(self.server.holds(&self.name).await, taken);
                 assert!(guard.is_held());
                 guard.release().await.expect("it is still the other's");
             }
-            Some(LetGo::AfterCleanup) => assert!(self.let_go),
+            Some(DeliveryTime::AfterCleanup) => assert!(self.deliver_held),
             None => {}
         }
         everything_arrives(&self.proxy).await;
@@ -321,11 +321,11 @@ impl<F: Family> Case<F> {
     }
 
     /// Delivers the target, or its reply, and waits until it has arrived.
-    async fn let_go(&mut self, rule: &Rule) {
+    async fn deliver_held(&mut self, rule: &Rule) {
         let late = rule.fault == Fault::HoldRequest;
         assert!(!late || self.proxy.unanswered() > 0, "it is held back");
-        self.proxy.let_go();
-        self.let_go = true;
+        self.proxy.deliver_held();
+        self.deliver_held = true;
         if late {
             everything_arrives(&self.proxy).await;
             self.verdict.late = true;

@@ -83,7 +83,7 @@ fn a_partial_release_that_arrives_after_a_later_re_entry_does_not_free_the_lock(
             BTreeMap::from([(outer.owner(), 2)])
         );
 
-        proxy.let_go();
+        proxy.deliver_held();
         server.witness.executed(&late, 1).await;
         assert!(outer.is_held() && inner.is_held());
         let theirs = server.other.lock("stock");
@@ -165,7 +165,7 @@ fn a_request_that_arrives_after_leaving_the_queue_adds_no_entry() {
         let line = server.queue("stock");
         assert_eq!(line, [""; 0], "it has left");
         assert!(proxy.unanswered() > 0, "one is still to come");
-        proxy.let_go();
+        proxy.deliver_held();
         everything_arrives(&proxy).await;
         assert_eq!(server.queue("stock"), [""; 0], "a ghost");
         theirs.release().await.unwrap();
@@ -187,7 +187,7 @@ fn a_request_that_arrives_after_its_grant_was_undone_adds_no_hold() {
         give_up(&client, waiting).await;
         server.nothing_is_left("stock");
         assert!(proxy.unanswered() > 0, "one is still to come");
-        proxy.let_go();
+        proxy.deliver_held();
         everything_arrives(&proxy).await;
         server.nothing_is_left("stock");
     });
@@ -290,7 +290,7 @@ async fn lose_subscription<F: Family>(word: &str, fault: Option<Fault>) {
     injected(&proxy, usize::from(fault.is_some())).await;
     assert_eq!(server.holds("stock").await.len(), 1);
     guard.release().await.unwrap();
-    proxy.let_go();
+    proxy.deliver_held();
     eventually(PATIENCE, "no connection is subscribed", async || {
         !is_subscribed()
     })

@@ -34,7 +34,7 @@ pub(crate) enum Story {
 pub(crate) trait Party {
     fn proxies(&self) -> &[ChaosProxy];
 
-    async fn tell(&self, story: Story);
+    async fn run_story(&self, story: Story);
 
     /// Checks the end of the story, in which everything was released: late messages acquire nothing, nothing is left, and another client
     /// acquires all. Messages that were held back arrive before the other client's acquire, or afterwards if `late`.
@@ -54,7 +54,7 @@ pub(crate) async fn lose_everything<P: Party>(
     for story in [Story::Taken, Story::Renewed] {
         // The servers know every script before a network does wrong.
         let known = begin(format!("{story:?}-")).await;
-        known.tell(story).await;
+        known.run_story(story).await;
         known.end(false).await;
         for group in groups {
             for nth in 1..=most_requests {
@@ -68,7 +68,7 @@ pub(crate) async fn lose_everything<P: Party>(
                     for proxy in proxies.clone() {
                         proxy.rule(Match::command("EVALSHA").nth(nth), fault);
                     }
-                    party.tell(story).await;
+                    party.run_story(story).await;
                     let mut is_injected = true;
                     for proxy in proxies {
                         is_injected &= takes_effect(proxy, nth).await;
@@ -111,9 +111,9 @@ async fn takes_effect(proxy: &ChaosProxy, nth: u64) -> bool {
 }
 
 /// Delivers the messages that were held back.
-pub(crate) async fn let_go(proxies: &[ChaosProxy]) {
+pub(crate) async fn deliver_held(proxies: &[ChaosProxy]) {
     for proxy in proxies {
-        proxy.let_go();
+        proxy.deliver_held();
         everything_arrives(proxy).await;
     }
 }

@@ -1,7 +1,7 @@
 //! Requests and replies that are lost, late, doubled or cut off: afterwards the count in Redis is what the guards report, and no hold
 //! without a guard is left, not even for one lease.
 //!
-//! The sweep ([`sweep`]) plays small stories ([`stories`], [`tellings`]) over a simulated network that does one thing wrong ([`rules`]) to
+//! The sweep ([`sweep`]) plays small stories ([`stories`], [`story_steps`]) over a simulated network that does one thing wrong ([`rules`]) to
 //! each request, or to each command of it where there are no scripts, and checks after every step ([`case`]). Faults at moments that no
 //! story has are in [`reentries`] and [`corners`]. Numbers without an owner are in [`numbers`]; several locks and several servers are in
 //! [`multi`] and [`quorum`].
@@ -16,8 +16,8 @@ mod reentries;
 pub(crate) mod rules;
 mod server;
 mod stories;
+mod story_steps;
 mod sweep;
-mod tellings;
 pub(crate) mod tokens;
 
 use std::thread::panicking;

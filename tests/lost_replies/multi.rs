@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use distlock::{Client, Lease, MultiGuard, MultiLock};
 
-use super::losses::{Party, Story, let_go, lose_everything, tolerate};
+use super::losses::{Party, Story, deliver_held, lose_everything, tolerate};
 use super::server::{TestServer, client_behind};
 use super::{LEASE, PATIENCE};
 use crate::support::{ChaosProxy, Plain, eventually, simulated};
@@ -183,7 +183,7 @@ impl Party for Clients<'_> {
         &self.proxies
     }
 
-    async fn tell(&self, story: Story) {
+    async fn run_story(&self, story: Story) {
         match story {
             Story::Renewed => self.hold_for_long().await,
             Story::Taken => self.try_and_wait().await,
@@ -192,14 +192,14 @@ impl Party for Clients<'_> {
 
     async fn end(&self, late: bool) {
         if !late {
-            let_go(&self.proxies).await;
+            deliver_held(&self.proxies).await;
         }
         for client in &self.ours {
             client.close().await.expect("it releases what it has");
         }
         let all = self.all_of_it().acquire_timeout(PATIENCE).await;
         let all = all.expect("their network is fine").expect("all are free");
-        let_go(&self.proxies).await;
+        deliver_held(&self.proxies).await;
         for (place, count) in [1, 1, u64::from(PERMITS), 1].into_iter().enumerate() {
             let owner = all.owner(self.names()[place]).expect("one of them");
             let held = BTreeMap::from([(owner, count)]);

@@ -119,7 +119,7 @@ async fn change_once(server: &TestServer, name: &str, fault: Fault, change: Chan
         Err(error) => panic!("{error:?}"),
     };
     if !late {
-        proxy.let_go();
+        proxy.deliver_held();
     }
     // From then on the first change cannot arrive any more.
     let told = change
@@ -132,7 +132,7 @@ async fn change_once(server: &TestServer, name: &str, fault: Fault, change: Chan
         possible.contains(&seen),
         "{seen:?}, not one of {possible:?}"
     );
-    proxy.let_go();
+    proxy.deliver_held();
     eventually(PATIENCE, "it is sent", async || {
         !proxy.injected().is_empty()
     })
@@ -206,7 +206,7 @@ async fn ask_once(server: &TestServer, name: &str, fault: Fault, ask: Ask, permi
         available(server, name) == Some(left)
     })
     .await;
-    proxy.let_go();
+    proxy.deliver_held();
     if nth == 1 {
         eventually(PATIENCE, "it is sent", async || {
             !proxy.injected().is_empty()
@@ -295,7 +295,7 @@ async fn walk(server: &TestServer, name: &str) {
         );
     }
     proxy.clear_rules();
-    proxy.let_go();
+    proxy.deliver_held();
     client
         .close()
         .await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use distlock::{Client, Lease, QuorumGuard, QuorumLock};
 
-use super::losses::{Party, Story, let_go, lose_everything, requests, tolerate};
+use super::losses::{Party, Story, deliver_held, lose_everything, requests, tolerate};
 use super::server::{TestServer, client_behind};
 use super::{LEASE, PATIENCE};
 use crate::support::{ChaosProxy, Plain, eventually, simulated};
@@ -146,7 +146,7 @@ impl Party for Voters<'_> {
         &self.proxies
     }
 
-    async fn tell(&self, story: Story) {
+    async fn run_story(&self, story: Story) {
         match story {
             Story::Renewed => self.hold_for_long().await,
             Story::Taken => self.try_and_wait().await,
@@ -155,7 +155,7 @@ impl Party for Voters<'_> {
 
     async fn end(&self, late: bool) {
         if !late {
-            let_go(&self.proxies).await;
+            deliver_held(&self.proxies).await;
         }
         for client in &self.ours {
             client.close().await.expect("it releases what it has");
@@ -166,7 +166,7 @@ impl Party for Voters<'_> {
             theirs.votes() == SERVERS
         })
         .await;
-        let_go(&self.proxies).await;
+        deliver_held(&self.proxies).await;
         for server in self.servers {
             let holds = server.holds(&self.name).await;
             assert!(holds.into_values().eq([1]), "beside another, or not at all");

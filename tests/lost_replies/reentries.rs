@@ -57,7 +57,7 @@ async fn a_lost_re_entry_leaves_no_orphaned_hold_when_the_outer_guard_is_release
     assert!(begin(third.as_mut()));
     let mut first = pin!(first.release());
     assert!(begin(first.as_mut()));
-    proxy.let_go();
+    proxy.deliver_held();
     let (second, third, first) = tokio::join!(second, third, first);
     assert!(matches!(third, Err(Error::Timeout { .. })), "{third:?}");
     second.unwrap();
@@ -74,7 +74,7 @@ async fn a_lost_re_entry_leaves_no_orphaned_hold_when_the_outer_guard_is_release
 
     let late = held_back(&proxy, Script::Acquire);
     assert_eq!(server.witness.count("stock", |words| words == late), 0);
-    proxy.let_go();
+    proxy.deliver_held();
     server.witness.executed(&late, 0).await;
     assert_eq!(server.holds("stock").await, BTreeMap::new(), "a ghost");
 }
@@ -143,7 +143,7 @@ async fn a_late_re_entry_does_not_count_for_the_receiver_of_a_hand_off<F: Family
         let guard = waiting.await.unwrap().unwrap();
 
         let late = held_back(&proxy, Script::Acquire);
-        proxy.let_go();
+        proxy.deliver_held();
         server.witness.executed(&late, 0).await;
         let said = BTreeMap::from([(guard.owner(), guard.hold_count())]);
         let said = server.counted(said);
@@ -173,7 +173,7 @@ async fn a_re_entry_that_is_late_and_polled_late_counts_once<F: Family>() {
     })
     .await;
     let late = held_back(&proxy, Script::Acquire);
-    proxy.let_go();
+    proxy.deliver_held();
     server.witness.executed(&late, 0).await;
     let again = again.await;
     let said = match &again {

@@ -9,14 +9,14 @@ pub(crate) struct Rule {
     pub(crate) name: &'static str,
     pub(crate) fault: Fault,
     /// When a message that the fault holds back is delivered, if the fault holds any back.
-    pub(crate) let_go: Option<LetGo>,
+    pub(crate) deliver_held: Option<DeliveryTime>,
     /// Whether the call should not even notice the fault.
     pub(crate) harmless: bool,
 }
 
 /// When a request or reply that was held back is delivered. In each case its call was given up long before, and the client has cleaned up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LetGo {
+pub(crate) enum DeliveryTime {
     /// It is delivered as soon as the client has cleaned up.
     AfterCleanup,
     /// It is delivered at the end, when every guard is gone.
@@ -52,32 +52,32 @@ pub(crate) const RULES: &[Rule] = &[
     held(
         "reply held until cleaned up",
         Fault::HoldReply,
-        LetGo::AfterCleanup,
+        DeliveryTime::AfterCleanup,
     ),
     held(
         "reply held until all is free",
         Fault::HoldReply,
-        LetGo::WhenFree,
+        DeliveryTime::WhenFree,
     ),
     held(
         "reply held until taken by another",
         Fault::HoldReply,
-        LetGo::WhenTaken,
+        DeliveryTime::WhenTaken,
     ),
     held(
         "request held until cleaned up",
         Fault::HoldRequest,
-        LetGo::AfterCleanup,
+        DeliveryTime::AfterCleanup,
     ),
     held(
         "request held until all is free",
         Fault::HoldRequest,
-        LetGo::WhenFree,
+        DeliveryTime::WhenFree,
     ),
     held(
         "request held until taken by another",
         Fault::HoldRequest,
-        LetGo::WhenTaken,
+        DeliveryTime::WhenTaken,
     ),
     lossy("reply swallowed", Fault::SwallowReply),
 ];
@@ -86,7 +86,7 @@ const fn harmless(name: &'static str, fault: Fault) -> Rule {
     Rule {
         name,
         fault,
-        let_go: None,
+        deliver_held: None,
         harmless: true,
     }
 }
@@ -98,9 +98,9 @@ const fn lossy(name: &'static str, fault: Fault) -> Rule {
     }
 }
 
-const fn held(name: &'static str, fault: Fault, let_go: LetGo) -> Rule {
+const fn held(name: &'static str, fault: Fault, deliver_held: DeliveryTime) -> Rule {
     Rule {
-        let_go: Some(let_go),
+        deliver_held: Some(deliver_held),
         ..lossy(name, fault)
     }
 }

@@ -5,24 +5,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use distlock::Lease;
 
 use super::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, LEASE, PATIENCE};
-use crate::support::{ChaosProxy, Family, Plain, Player, RedisServer, Script, Witness, builder};
+use crate::support::{
+    ChaosProxy, CommandMonitor, Family, Plain, Player, RedisServer, Script, builder,
+};
 
 pub(crate) struct TestServer<F = Plain> {
     pub(crate) redis: RedisServer,
     /// Another client, whose network is fine.
     pub(crate) other: Player<F>,
-    pub(crate) witness: Witness,
+    pub(crate) witness: CommandMonitor,
 }
 
 impl<F: Family> TestServer<F> {
     pub(crate) async fn start() -> Self {
         let redis = RedisServer::start();
-        Script::make_known(&redis);
+        Script::load_all(&redis);
         let other = builder(&redis.url())
             .default_lease(Lease::KeepAlive(LEASE))
             .command_timeout(PATIENCE);
         Self {
-            witness: Witness::start(&redis).await,
+            witness: CommandMonitor::start(&redis).await,
             other: Player::new(other.connect().await.expect("the server runs")),
             redis,
         }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::rules::{LetGo, RULES, Rule};
+use super::rules::{DeliveryTime, RULES, Rule};
 use crate::support::command::Command;
 use crate::support::{Family, Fault, Match, Script, args};
 
@@ -41,7 +41,7 @@ pub(crate) enum Repeated {
 
 macro_rules! stories {
     ($($plot:ident: $script:ident $count:ident $requests:literal $in_parts:expr, $repeated:ident;)*) => {
-        /// The course of a story, implemented in [`tellings`](super::tellings).
+        /// The course of a story, implemented in [`story_steps`](super::story_steps).
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Plot {
             $($plot),*
@@ -142,7 +142,8 @@ impl Moment {
             Self::Request(_) => return RULES.iter().skip(turn % 2).step_by(2).collect(),
         };
         let is_late = |rule: &&Rule| {
-            rule.fault == Fault::HoldRequest && rule.let_go == Some(LetGo::AfterCleanup)
+            rule.fault == Fault::HoldRequest
+                && rule.deliver_held == Some(DeliveryTime::AfterCleanup)
         };
         // No network duplicates a part of a transaction.
         let ways = RULES.iter();

@@ -16,42 +16,42 @@ mod any_lost_message_leaves_the_count_of_the_guards_and_no_orphaned_hold {
 
     #[test]
     fn of_plain_locks() {
-        simulated(async || tell::<Plain>(400, every_request).await);
+        simulated(async || run_story::<Plain>(400, every_request).await);
     }
 
     #[test]
     fn of_simple_locks() {
-        simulated(async || tell::<Simple>(400, every_request).await);
+        simulated(async || run_story::<Simple>(400, every_request).await);
     }
 
     #[test]
     fn of_fenced_locks() {
-        simulated(async || tell::<Fenced>(400, every_request).await);
+        simulated(async || run_story::<Fenced>(400, every_request).await);
     }
 
     #[test]
     fn of_fair_locks() {
-        simulated(async || tell::<Fair>(500, every_request).await);
+        simulated(async || run_story::<Fair>(500, every_request).await);
     }
 
     #[test]
     fn of_readers() {
-        simulated(async || tell::<Read>(350, every_request).await);
+        simulated(async || run_story::<Read>(350, every_request).await);
     }
 
     #[test]
     fn of_writers() {
-        simulated(async || tell::<Write>(350, every_request).await);
+        simulated(async || run_story::<Write>(350, every_request).await);
     }
 
     #[test]
     fn of_permits() {
-        simulated(async || tell::<Permit>(250, every_request).await);
+        simulated(async || run_story::<Permit>(250, every_request).await);
     }
 
     #[test]
     fn of_several_permits() {
-        simulated(async || tell::<Several>(250, every_request).await);
+        simulated(async || run_story::<Several>(250, every_request).await);
     }
 }
 
@@ -61,24 +61,27 @@ mod any_lost_command_without_scripts_leaves_the_count_of_the_guards_and_no_orpha
 
     #[test]
     fn of_plain_locks() {
-        simulated(async || tell::<Plain>(300, every_command).await);
+        simulated(async || run_story::<Plain>(300, every_command).await);
     }
 
     #[test]
     fn of_simple_locks() {
-        simulated(async || tell::<Simple>(300, every_command).await);
+        simulated(async || run_story::<Simple>(300, every_command).await);
     }
 
     #[test]
     fn of_fenced_locks() {
-        simulated(async || tell::<Fenced>(300, every_command).await);
+        simulated(async || run_story::<Fenced>(300, every_command).await);
     }
 }
 
 type Moments = Vec<(&'static Story, Moment)>;
 
 /// Loses each of these moments in each of its ways.
-async fn tell<F: Family>(at_least: usize, moments: impl AsyncFnOnce(Rc<TestServer<F>>) -> Moments) {
+async fn run_story<F: Family>(
+    at_least: usize,
+    moments: impl AsyncFnOnce(Rc<TestServer<F>>) -> Moments,
+) {
     let server = Rc::new(TestServer::start().await);
     let begun = tokio::time::Instant::now();
     let mut cases = 0;
@@ -91,7 +94,7 @@ async fn tell<F: Family>(at_least: usize, moments: impl AsyncFnOnce(Rc<TestServe
                     .or_default()
                     .insert(rule.name);
             }
-            let verdict = Case::tell(server.clone(), story, rule, moment.clone()).await;
+            let verdict = Case::run_story(server.clone(), story, rule, moment.clone()).await;
             let harmless = rule.harmless && story.is_whole();
             assert!(verdict.errors == 0 || !harmless, "it did harm");
             assert_eq!(verdict.late, rule.fault == Fault::HoldRequest, "late");

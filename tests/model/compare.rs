@@ -92,18 +92,18 @@ fn close(left: Option<Duration>, right: Option<Duration>, tolerance: Duration) -
 
 /// One step of a sequence, with its replies.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct StepRecord {
     pub(crate) sent: Moment,
     pub(crate) step: Step,
     pub(crate) memory: Result<Reply, StoreError>,
     pub(crate) redis: Result<Reply, StoreError>,
     /// Which listeners were notified, on either engine.
-    pub(crate) heard: Heard,
+    pub(crate) heard: Notified,
 }
 
 /// The listeners of a name that were notified.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Heard {
+pub(crate) struct Notified {
     pub(crate) memory: Vec<bool>,
     pub(crate) redis: Vec<bool>,
 }
@@ -132,7 +132,7 @@ impl fmt::Display for Divergence {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for StepRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Step { kind, action, road } = &self.step;
         writeln!(f, "  {:?}  {road:?}  {kind:?}  {action:?}", self.sent)?;
@@ -156,7 +156,7 @@ pub(crate) fn tell(
     Ok(())
 }
 
-impl fmt::Display for Heard {
+impl fmt::Display for Notified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self == &Self::default() {
             true => Ok(()),
@@ -170,7 +170,7 @@ impl fmt::Display for Heard {
 pub(crate) struct Coverage(BTreeMap<(&'static str, &'static str), u64>);
 
 impl Coverage {
-    pub(crate) fn count(&mut self, line: &Line) {
+    pub(crate) fn count(&mut self, line: &StepRecord) {
         self.note(kind(&line.step.action, &line.memory));
     }
 

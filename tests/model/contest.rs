@@ -17,7 +17,7 @@ use super::clock::Clock;
 use super::compare::{EVERYTHING, TRAVELLERS};
 use super::keyspace::Keyspace;
 use super::kinds::Kinds;
-use super::lane::{Lane, Outcome, Played};
+use super::lane::{Lane, Outcome, PlayedSequence};
 use super::pair::TICK;
 use super::support::{RedisServer, SeededRng, eventually};
 
@@ -100,7 +100,7 @@ pub(crate) async fn against_a_file(kinds: Kinds) {
 
 async fn play_in_a_file<P, R>(kinds: Kinds, sequences: usize, run: fn(Lane) -> R) -> (Outcome, u64)
 where
-    P: Played,
+    P: PlayedSequence,
     R: Future<Output = P> + Send + 'static,
 {
     let clock = Clock::set();
@@ -169,7 +169,7 @@ fn scale(enough: usize) -> u32 {
 impl Contest {
     async fn play_on_redis<P, R>(&self, server: &RedisServer, run: fn(Lane) -> R) -> Outcome
     where
-        P: Played,
+        P: PlayedSequence,
         R: Future<Output = P> + Send + 'static,
     {
         let look = async |begun| {
@@ -197,7 +197,7 @@ impl Contest {
         look: impl AsyncFn(Moment) -> Keyspace,
     ) -> Outcome
     where
-        P: Played,
+        P: PlayedSequence,
         R: Future<Output = P> + Send + 'static,
     {
         let begun = Instant::now();

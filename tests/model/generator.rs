@@ -15,7 +15,7 @@ use super::numbers::Numbers;
 use super::support::SeededRng;
 
 /// All owners of one name, and what they have requested.
-pub(crate) struct Cast {
+pub(crate) struct NameOwners {
     pub(crate) kinds: Kinds,
     owners: Vec<OwnerId>,
     /// How many acquires each owner has numbered.
@@ -34,12 +34,12 @@ pub(crate) struct Cast {
 pub(crate) struct Step {
     pub(crate) kind: Kind,
     pub(crate) action: Action,
-    pub(crate) road: Road,
+    pub(crate) road: CallPath,
 }
 
 /// The engine's two methods, each of them used in two ways.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Road {
+pub(crate) enum CallPath {
     /// `call_background`, with all sorts of requests.
     ApartMixed,
     /// `call_background`, with renewals only.
@@ -50,7 +50,7 @@ pub(crate) enum Road {
     Together,
 }
 
-impl Cast {
+impl NameOwners {
     /// Makes two clients of this library and one of Redisson, whose thread numbers may be negative.
     pub(crate) fn new(kinds: Kinds, rng: &mut SeededRng) -> Self {
         let [ours, other, java] = [1_u8, 2, 3].map(|number| ClientId::new([number; 16]));
@@ -145,10 +145,10 @@ impl Cast {
             | Action::Transfer { .. } => 0,
         });
         let road = match action {
-            Action::Renew { .. } if apart && rng.chance(85) => Road::ApartRenewals,
-            _ if apart => Road::ApartMixed,
-            _ if rng.chance(60) => Road::Together,
-            _ => Road::Call,
+            Action::Renew { .. } if apart && rng.chance(85) => CallPath::ApartRenewals,
+            _ if apart => CallPath::ApartMixed,
+            _ if rng.chance(60) => CallPath::Together,
+            _ => CallPath::Call,
         };
         let kind = match asker(&action) {
             Some(owner) => {
@@ -170,7 +170,7 @@ impl Cast {
             }
             return self.acquire_as(who, attempt, count, tick, rng);
         }
-        let who = self.somebody(65, rng);
+        let who = self.last_holder_or_any(65, rng);
         let attempt = if self.numbered[who] > 0 && rng.chance(20) {
             // The network may deliver the same request again.
             1 + number_below(self.numbered[who], rng)
@@ -231,14 +231,14 @@ impl Cast {
         let most = held.unwrap_or(1);
         let left = *rng.pick(&[0, 0, 1, 1, 2, most.saturating_sub(1)]);
         Action::Release {
-            owner: self.owners[self.somebody(70, rng)],
+            owner: self.owners[self.last_holder_or_any(70, rng)],
             left,
         }
     }
 
     fn count(&self, rng: &mut SeededRng) -> Action {
         let many = number_below(5, rng);
-        let owner = self.owners[self.somebody(70, rng)];
+        let owner = self.owners[self.last_holder_or_any(70, rng)];
         let permits: Vec<_> = permits_of(owner).collect();
         let permit = *rng.pick(&permits);
         Action::SemaphoreOp(match rng.below(10) {
@@ -252,13 +252,13 @@ impl Cast {
 
     fn renew(&self, lease: Duration, rng: &mut SeededRng) -> Action {
         Action::Renew {
-            owner: self.owners[self.somebody(75, rng)],
+            owner: self.owners[self.last_holder_or_any(75, rng)],
             lease,
         }
     }
 
     fn undo(&mut self, held: Option<u32>, rng: &mut SeededRng) -> Action {
-        let who = self.somebody(65, rng);
+        let who = self.last_holder_or_any(65, rng);
         let most = held.unwrap_or(1);
         let left = *rng.pick(&[0, 1, most.saturating_sub(1), most.saturating_sub(1), most]);
         let attempt = if self.numbered[who] > 0 && rng.chance(50) {
@@ -279,12 +279,12 @@ impl Cast {
     }
 
     fn pass(&mut self, lease: Duration, rng: &mut SeededRng) -> Action {
-        let from = self.somebody(80, rng);
+        let from = self.last_holder_or_any(80, rng);
         // A taker whose first acquire was undone must not get the lock.
         let to = if !self.undone.is_empty() && rng.chance(40) {
             *rng.pick(&self.undone)
         } else {
-            self.somebody(10, rng)
+            self.last_holder_or_any(10, rng)
         };
         let alike = self.kinds.of(from) == self.kinds.of(to);
         let to = if alike { to } else { from };
@@ -299,7 +299,7 @@ impl Cast {
     }
 
     /// Returns the last holder in `percent` of a hundred cases; any owner in the others.
-    fn somebody(&self, percent: u64, rng: &mut SeededRng) -> usize {
+    fn last_holder_or_any(&self, percent: u64, rng: &mut SeededRng) -> usize {
         if rng.chance(percent) {
             return self.last;
         }

@@ -10,12 +10,12 @@ use distlock::internals::protocol::{Action, Kind, LockSnapshot, Moment, Reply, R
 
 use super::clock::Clock;
 use super::compare::{Coverage, Divergence, TRAVELLERS, name_of};
-use super::generator::{Cast, Road, Step};
+use super::generator::{CallPath, NameOwners, Step};
 use super::keyspace::Keyspace;
 use super::kinds::Kinds;
 use super::listening::{Fence, listen, listen_at};
 use super::pair::{Pair, Ticks, all};
-use super::sequence::{Asked, Fate, Sequence};
+use super::sequence::{Agreement, Asked, Sequence};
 use super::support::SeededRng;
 
 /// The number of actions of one sequence.
@@ -77,7 +77,7 @@ impl Outcome {
 }
 
 /// Sequences that have been played.
-pub(crate) trait Played: Send + 'static {
+pub(crate) trait PlayedSequence: Send + 'static {
     /// Ends the sequences and judges them: in both engines the same names must be locked, and exactly the undone acquires
     /// remembered. `keys` is the content of the store, read from `sent` on within `latency`.
     fn end(
@@ -106,7 +106,7 @@ impl Lane {
         let look = Step {
             kind: self.kinds.main(),
             action: Action::Inspect,
-            road: Road::Call,
+            road: CallPath::Call,
         };
         run.tick(|_, _| Some(look.clone())).await;
         run
@@ -133,7 +133,7 @@ impl Run {
         for index in 0..lane.sequences {
             let name = format!("{}{index}", lane.name);
             let mut rng = SeededRng::new(seeds.next_u64());
-            let cast = Cast::new(lane.kinds, &mut rng);
+            let cast = NameOwners::new(lane.kinds, &mut rng);
             let mut listeners = Vec::new();
             for (number, channel) in cast.channels(&name, &mut rng).into_iter().enumerate() {
                 let engine = lane.engines[number % lane.engines.len()].clone();
@@ -163,7 +163,7 @@ impl Run {
         for index in 0..self.sequences.len() {
             let sequence = &mut self.sequences[index];
             // A sequence that is decided needs no further step.
-            if sequence.fate() != Fate::Same {
+            if sequence.fate() != Agreement::Same {
                 continue;
             }
             let held = held(&self.pair.memory, sequence);
@@ -171,16 +171,16 @@ impl Run {
                 continue;
             };
             acted.insert(index);
-            if step.road == Road::Together && TRAVELLERS.contains(&name_of(&step.action)) {
+            if step.road == CallPath::Together && TRAVELLERS.contains(&name_of(&step.action)) {
                 self.outcome.may_travel += 1;
             } else {
                 self.outcome.others += 1;
             }
             match step.road {
-                Road::ApartMixed => mixed.push((index, step)),
-                Road::ApartRenewals => renewals.push((index, step)),
-                Road::Call => self.call(index, step).await,
-                Road::Together => together.push((index, step)),
+                CallPath::ApartMixed => mixed.push((index, step)),
+                CallPath::ApartRenewals => renewals.push((index, step)),
+                CallPath::Call => self.call(index, step).await,
+                CallPath::Together => together.push((index, step)),
             }
             if mixed.len() == MIXED {
                 self.call_background(std::mem::take(&mut mixed)).await;
@@ -303,7 +303,7 @@ impl Run {
     }
 }
 
-impl Played for Run {
+impl PlayedSequence for Run {
     async fn end(mut self, keys: &Keyspace, sent: Moment, latency: Duration) -> Outcome {
         self.pair.live_at(sent);
         let asked = Asked { sent, latency };
@@ -321,17 +321,17 @@ impl Played for Run {
         }
         for sequence in &self.sequences {
             match sequence.fate() {
-                Fate::Diverged => {}
-                Fate::Same => {
+                Agreement::Diverged => {}
+                Agreement::Same => {
                     self.outcome.sequences += 1;
                     for line in sequence.lines() {
                         self.outcome.coverage.count(line);
-                        if line.step.road == Road::Together {
+                        if line.step.road == CallPath::Together {
                             self.outcome.together.count(line);
                         }
                     }
                 }
-                Fate::Unclear => self.outcome.unclear += 1,
+                Agreement::Unclear => self.outcome.unclear += 1,
             }
         }
         self.outcome

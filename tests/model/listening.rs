@@ -11,7 +11,7 @@ use distlock::internals::protocol::{
 };
 use tokio::time::timeout;
 
-use super::compare::Heard;
+use super::compare::Notified;
 
 /// A fence for notifications: its own message arrives behind every message sent before.
 pub(crate) struct Fence {
@@ -76,8 +76,11 @@ pub(crate) async fn listen_at(engine: Arc<dyn Engine>, channel: Channel) -> Subs
 
 /// Returns which of these listeners, in memory and at the store, were notified since the last call. With `patient` it waits
 /// for a store whose notifications may arrive late.
-pub(crate) async fn who_heard(listeners: &[(Subscription, Subscription)], patient: bool) -> Heard {
-    let mut heard = Heard::default();
+pub(crate) async fn who_heard(
+    listeners: &[(Subscription, Subscription)],
+    patient: bool,
+) -> Notified {
+    let mut heard = Notified::default();
     for (here, there) in listeners {
         let memory = has_heard(here);
         let store = match (patient, memory) {

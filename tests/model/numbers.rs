@@ -8,7 +8,7 @@ use distlock::internals::protocol::{
 };
 
 use super::dice::{index_below, number_below, time};
-use super::generator::{Road, Step};
+use super::generator::{CallPath, Step};
 use super::support::SeededRng;
 
 /// Two clients and their requests.
@@ -47,9 +47,9 @@ impl Numbers {
             _ => return None,
         };
         let road = match rng.below(10) {
-            0..2 => Road::ApartMixed,
-            2..8 => Road::Together,
-            _ => Road::Call,
+            0..2 => CallPath::ApartMixed,
+            2..8 => CallPath::Together,
+            _ => CallPath::Call,
         };
         Some(Step { kind, action, road })
     }

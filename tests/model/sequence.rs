@@ -7,8 +7,8 @@ use std::time::Duration;
 use distlock::internals::engine::{StoreError, Subscription};
 use distlock::internals::protocol::{Action, CounterOp, Kind, Moment, Reply, Request, Subject};
 
-use super::compare::{Divergence, Heard, Line, Tokens, agree};
-use super::generator::{Cast, Step};
+use super::compare::{Divergence, Notified, StepRecord, Tokens, agree};
+use super::generator::{NameOwners, Step};
 use super::listening::who_heard;
 use super::support::SeededRng;
 
@@ -19,11 +19,11 @@ pub(crate) const GRAIN: Duration = Duration::from_millis(5);
 
 pub(crate) struct Sequence {
     pub(crate) name: Arc<str>,
-    pub(crate) cast: Cast,
+    pub(crate) cast: NameOwners,
     pub(crate) rng: SeededRng,
     /// A pair for each listener: its subscriptions in memory and at the store.
     pub(crate) listeners: Vec<(Subscription, Subscription)>,
-    lines: Vec<Line>,
+    lines: Vec<StepRecord>,
     /// When memory's hold ends. The store's ends no sooner, and later by no more than `slack`.
     until: Option<Moment>,
     /// The ends of everything else, with the same slack: of readers, and of waiters' entries.
@@ -31,11 +31,11 @@ pub(crate) struct Sequence {
     /// The slowest reply so far.
     slack: Duration,
     tokens: Tokens,
-    fate: Fate,
+    fate: Agreement,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Fate {
+pub(crate) enum Agreement {
     /// The engines have given different replies.
     Diverged,
     /// The replies were the same all along.
@@ -92,7 +92,7 @@ pub(crate) fn mark_of(
 impl Sequence {
     pub(crate) fn new(
         name: String,
-        cast: Cast,
+        cast: NameOwners,
         rng: SeededRng,
         listeners: Vec<(Subscription, Subscription)>,
     ) -> Self {
@@ -106,7 +106,7 @@ impl Sequence {
             ends: Vec::new(),
             slack: Duration::ZERO,
             tokens: Tokens::default(),
-            fate: Fate::Same,
+            fate: Agreement::Same,
         }
     }
 
@@ -120,7 +120,7 @@ impl Sequence {
         until: Option<Moment>,
     ) -> Option<Divergence> {
         if !self.is_clear(asked) || asked.latency > PATIENCE {
-            self.fate = Fate::Unclear;
+            self.fate = Agreement::Unclear;
             return None;
         }
         self.slack = self.slack.max(asked.latency);
@@ -144,12 +144,12 @@ impl Sequence {
         }
         let fit = self.tokens.fit(&memory, &redis);
         let same = agree(&memory, &redis, self.slack + GRAIN);
-        self.lines.push(Line {
+        self.lines.push(StepRecord {
             sent: asked.sent,
             step,
             memory,
             redis,
-            heard: Heard::default(),
+            heard: Notified::default(),
         });
         if same && fit {
             return None;
@@ -190,11 +190,11 @@ impl Sequence {
         self.diverged(&format!("Redis remembers as undone: {undone:?}"))
     }
 
-    pub(crate) fn fate(&self) -> Fate {
+    pub(crate) fn fate(&self) -> Agreement {
         self.fate
     }
 
-    pub(crate) fn lines(&self) -> &[Line] {
+    pub(crate) fn lines(&self) -> &[StepRecord] {
         &self.lines
     }
 
@@ -209,10 +209,10 @@ impl Sequence {
     }
 
     fn diverged(&mut self, what: &str) -> Option<Divergence> {
-        if self.fate != Fate::Same {
+        if self.fate != Agreement::Same {
             return None;
         }
-        self.fate = Fate::Diverged;
+        self.fate = Agreement::Diverged;
         Some(Divergence {
             name: self.name.to_string(),
             what: what.to_owned(),

@@ -29,7 +29,7 @@ async fn permits_are_conserved_when_processes_are_killed_at_any_moment() {
             .map(|_| Process::start(ROLE, &server.url()))
             .collect();
         for worker in &workers {
-            worker.hear("spins");
+            worker.expect_line("spins");
         }
         for worker in &mut workers {
             for _ in 0..dice.below(20) {

@@ -34,9 +34,9 @@ async fn a_forked_child_of_a_blocking_client_neither_renews_nor_releases_nor_han
 async fn grants_from_before_the_fork_do_not_belong_to_the_child() {
     let server = RedisServer::start();
     let mut worker = Process::start(PENDING, &server.url());
-    worker.hear("ready");
-    worker.tell("ask");
-    worker.hear("asks");
+    worker.expect_line("ready");
+    worker.send_line("ask");
+    worker.expect_line("asks");
     let held = |name: &&str| !server.hgetall(name).is_empty();
     eventually(PATIENCE, "the server has granted them", async || {
         NAMES.iter().all(held)
@@ -54,10 +54,10 @@ async fn a_forked_child_does_not_wait_for_replies_that_never_arrive() {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
     let mut worker = Process::start(PENDING, &proxy.url());
-    worker.hear("ready");
+    worker.expect_line("ready");
     proxy.partition(true);
-    worker.tell("ask");
-    worker.hear("asks");
+    worker.send_line("ask");
+    worker.expect_line("asks");
     fork_and_hear(&mut worker);
 }
 
@@ -68,12 +68,12 @@ async fn a_forked_child_does_not_send_the_pending_requests_of_its_parent() {
     for _ in 0..3 {
         let server = RedisServer::start();
         let mut worker = Process::start(CROWD, &server.url());
-        worker.hear("ready");
+        worker.expect_line("ready");
         server.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]);
-        worker.tell("ask");
-        worker.hear("asks");
-        worker.tell("fork");
-        worker.hear("forked");
+        worker.send_line("ask");
+        worker.expect_line("asks");
+        worker.send_line("fork");
+        worker.expect_line("forked");
         worker.ended_well();
         let before = server.commandstats("evalsha");
         server.cmd(&["CLIENT", "UNPAUSE"]);
@@ -92,36 +92,36 @@ async fn a_forked_child_does_not_send_the_pending_requests_of_its_parent() {
             },
         )
         .await;
-        worker.tell("go on");
-        worker.hear("ends");
+        worker.send_line("go on");
+        worker.expect_line("ends");
         let now = server.commandstats("evalsha");
         assert_eq!(now, sent.get(), "the child has sent something");
     }
 }
 
 fn fork_and_hear(worker: &mut Process) {
-    worker.tell("fork");
-    worker.hear("forked");
+    worker.send_line("fork");
+    worker.expect_line("forked");
     worker.ended_well();
     for word in ["alone", "together", "again"] {
-        assert_eq!(worker.hear(word), "closed", "{word}");
+        assert_eq!(worker.expect_line(word), "closed", "{word}");
     }
-    worker.hear("ends");
+    worker.expect_line("ends");
 }
 
 /// Watches a fork in which the parent ends: its holds must expire exactly when they would have without the child.
 async fn fork_and_watch(role: &str) {
     let server = RedisServer::start();
     let mut worker = Process::start(role, &server.url());
-    let owners = worker.hear("holds and renews");
+    let owners = worker.expect_line("holds and renews");
     for name in NAMES {
         let holders = server.hgetall(name);
         assert_eq!(holders.values().collect::<Vec<_>>(), ["1"]);
         assert!(holders.keys().all(|owner| owners.contains(owner)));
     }
 
-    worker.tell("fork");
-    worker.hear("forked");
+    worker.send_line("fork");
+    worker.expect_line("forked");
     // The parent has ended, and the server has read what it sent before.
     worker.ended_well();
     server.cmd(&["PING"]);
@@ -131,13 +131,13 @@ async fn fork_and_watch(role: &str) {
         let left = left(&server, name).expect("the fork itself ends nothing");
         (name, asked + left, Instant::now() + left + ROUNDED)
     });
-    assert_eq!(worker.hear("released"), "closed");
-    assert_eq!(worker.hear("dropped"), "done");
-    assert_eq!(worker.hear("acquired"), "closed");
+    assert_eq!(worker.expect_line("released"), "closed");
+    assert_eq!(worker.expect_line("dropped"), "done");
+    assert_eq!(worker.expect_line("acquired"), "closed");
     // There is nothing to close in a child.
-    assert!(["done", "closed"].contains(&worker.hear("closed").as_str()));
-    assert_eq!(worker.hear("gone"), "done");
-    worker.hear("ends");
+    assert!(["done", "closed"].contains(&worker.expect_line("closed").as_str()));
+    assert_eq!(worker.expect_line("gone"), "done");
+    worker.expect_line("ends");
 
     eventually(PATIENCE, "they expire by themselves", async || {
         let mut gone = true;

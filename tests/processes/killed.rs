@@ -15,7 +15,7 @@ use super::{LEASE, PATIENCE, Process, RedisServer, connect, eventually};
 async fn a_holder_killed_with_kill_9_frees_its_locks_when_its_lease_ends() {
     let server = RedisServer::start();
     let mut holder = Process::start(ROLE, &server.url());
-    let owners = holder.hear("holds");
+    let owners = holder.expect_line("holds");
     let client = connect(&server.url()).await;
     let mut waiting = JoinSet::new();
     for name in NAMES {
@@ -56,7 +56,7 @@ async fn many_processes_killed_with_kill_9_leave_nothing_that_outlives_its_lease
         .map(|_| Process::start(CROWD, &server.url()))
         .collect();
     for worker in &workers {
-        worker.hear("spins");
+        worker.expect_line("spins");
     }
     for worker in &mut workers {
         tokio::time::sleep(Duration::from_millis(dice.below(40))).await;

@@ -33,7 +33,7 @@ async fn permits_of_killed_processes_expire_and_none_is_duplicated() {
                 dead.kill();
             }
             workers.push(Process::start(ROLE, &url));
-            workers.last().expect("one was added").hear("spins");
+            workers.last().expect("one was added").expect_line("spins");
             tokio::time::sleep(Duration::from_millis(dice.below(60))).await;
             all_are_there(&semaphore).await;
         }

@@ -36,19 +36,19 @@ fn race(rounds: usize) {
         Process::start(&role("cba"), &server.url()),
     ];
     for worker in &mut workers {
-        worker.hear("ready");
+        worker.expect_line("ready");
     }
     for worker in &mut workers {
-        worker.tell("go");
+        worker.send_line("go");
     }
     // The timeout applies to each report: all rounds of the long form take longer than that together.
     for _ in 0..rounds / WORD_EVERY {
         for worker in &workers {
-            worker.hear("so far");
+            worker.expect_line("so far");
         }
     }
     for worker in &mut workers {
-        worker.hear("done");
+        worker.expect_line("done");
         worker.ended_well();
     }
     let counted: usize = server.query(&["GET", "counter"]);

@@ -14,7 +14,7 @@ use super::{LEASE, PATIENCE, Process, SHARED, connect};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_stopped_for_two_leases_never_reports_the_lock_as_held_afterwards() {
     let holder = Process::start(ROLE, &SHARED.url());
-    let owner = holder.hear("holds");
+    let owner = holder.expect_line("holds");
     let client = connect(&SHARED.url()).await;
     let waiter = tokio::spawn(client.lock(NAME).acquire());
 
@@ -28,11 +28,11 @@ async fn a_process_stopped_for_two_leases_never_reports_the_lock_as_held_afterwa
     let resumed_at = wall_clock();
     holder.resume();
 
-    assert!(["Expired", "TakenOver"].contains(&holder.hear("lost").as_str()));
-    let last_true: u128 = holder.hear("last true").parse().unwrap();
-    let last_step: u128 = holder.hear("last step").parse().unwrap();
-    let late_steps: u64 = holder.hear("late").parse().unwrap();
-    let false_calls: u64 = holder.hear("false").parse().unwrap();
+    assert!(["Expired", "TakenOver"].contains(&holder.expect_line("lost").as_str()));
+    let last_true: u128 = holder.expect_line("last true").parse().unwrap();
+    let last_step: u128 = holder.expect_line("last step").parse().unwrap();
+    let late_steps: u64 = holder.expect_line("late").parse().unwrap();
+    let false_calls: u64 = holder.expect_line("false").parse().unwrap();
     let ago = |then: u128| resumed_at as f64 / 1e9 - then as f64 / 1e9;
     eprintln!(
         "stopped {:.3} s before it went on; it last claimed to hold the lock {:.3} s and last worked \
@@ -46,7 +46,7 @@ async fn a_process_stopped_for_two_leases_never_reports_the_lock_as_held_afterwa
     assert!(late_steps <= 1, "its work went on after SIGCONT");
     assert_eq!(late_steps == 1, last_step >= resumed_at);
     assert!(false_calls >= CALLS_BEYOND, "it was asked often enough");
-    assert_eq!(holder.hear("released"), "TakenOver");
+    assert_eq!(holder.expect_line("released"), "TakenOver");
     // The woken process has done nothing to the new holder.
     assert!(taken.is_held());
     let holders = SHARED.hgetall(NAME);

@@ -87,7 +87,7 @@ fn an_acquire_with_three_lost_replies_is_refused_and_undone() {
     simulated(async || {
         for fault in [Fault::HoldReply, Fault::HoldRequest, Fault::CutAfter] {
             let stage = Stage::new();
-            stage.servers.iter().for_each(Script::make_known);
+            stage.servers.iter().for_each(Script::load_all);
             let (proxies, clients) = stage.proxied().await;
             let lock = lock(&clients, Format::Plain);
             // Each client makes its first connection.
@@ -113,7 +113,7 @@ fn an_acquire_with_three_lost_replies_is_refused_and_undone() {
             })
             .await;
             stage.nothing_is_left().await;
-            proxies.iter().for_each(|proxy| proxy.let_go());
+            proxies.iter().for_each(|proxy| proxy.deliver_held());
             eventually(PATIENCE, "everything has come", async || {
                 proxies.iter().all(|proxy| proxy.unanswered() == 0)
             })
@@ -129,7 +129,7 @@ fn a_client_closed_right_after_its_guard_has_undone_requests_in_flight() {
     simulated(async || {
         for releases in [false, true] {
             let stage = Stage::new();
-            stage.servers.iter().for_each(Script::make_known);
+            stage.servers.iter().for_each(Script::load_all);
             let (proxies, clients) = stage.proxied().await;
             let lock = lock(&clients, Format::Plain);
             let acquire = Match::words(|words| Script::Acquire.runs(words)).nth(1);

@@ -40,7 +40,7 @@ async fn until_free(server: &RedisServer, name: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_re_entry_whose_reply_is_lost_does_not_count() {
     let server = RedisServer::start();
-    Script::make_known(&server);
+    Script::load_all(&server);
     let proxy = ChaosProxy::start(server.addr());
     let client = connect(&proxy.url()).await;
     let lock = client.lock("stock").with_owner(&client.new_owner());
@@ -170,7 +170,7 @@ async fn a_quorum_of_real_servers_survives_the_crash_of_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_that_arrives_after_its_undo_is_refused() {
     let server = RedisServer::start();
-    Script::make_known(&server);
+    Script::load_all(&server);
     let proxy = ChaosProxy::start(server.addr());
     let hasty = patient(&proxy.url()).command_timeout(Duration::from_millis(500));
     let client = loop {
@@ -185,7 +185,7 @@ async fn an_acquire_that_arrives_after_its_undo_is_refused() {
     assert!(stalled.is_err(), "nobody answers");
     let undone = || server.try_query::<u64>(&["EXISTS", "distlock_undone:{stock}"]) == Ok(1);
     tokio::task::block_in_place(|| wait_until("it is undone", undone));
-    proxy.let_go();
+    proxy.deliver_held();
     eventually(PATIENCE, "every request is answered", async || {
         proxy.unanswered() == 0
     })

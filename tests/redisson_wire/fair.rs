@@ -31,7 +31,7 @@ pub(crate) async fn hold(client: &Client) -> Guard<Fair> {
 }
 
 /// Starts a waiter of this library, and waits until it is at the end of the queue and sleeps. Returns its owner id as well.
-pub(crate) async fn stand(server: &RedisServer, client: &Client) -> (Waiting, String) {
+pub(crate) async fn start_waiter(server: &RedisServer, client: &Client) -> (Waiting, String) {
     let waiting = asleep(server, tokio::spawn(client.fair_lock(NAME).acquire())).await;
     let owner = line(server).pop().expect("somebody stands there");
     (waiting, owner)

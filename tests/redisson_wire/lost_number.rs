@@ -91,7 +91,7 @@ async fn an_acquire_undone_without_its_total_leaves_no_permit_in_use() {
     let client = Client::connect(&proxy.url()).await.unwrap();
     let semaphore = client.semaphore("exports").with_permits(5);
     let permit = semaphore.permit().with_lease(Lease::Fixed(LEASE));
-    Script::make_known(&server);
+    Script::load_all(&server);
     let acquires = Match::words(|words| Script::Acquire.runs(words));
     proxy.rule(acquires.nth(1), Fault::HoldReply);
     let taken = tokio::spawn(permit.acquire());

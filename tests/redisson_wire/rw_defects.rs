@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease, Lock};
 use tokio::time::{sleep, timeout};
 
-use super::stage::{gone_but_for_marks, read, write};
+use super::stage::{only_tombstones_left, read, write};
 use super::support::java::{Subscriber, rw_channel, timeout_key};
 use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulated};
 use super::{LEASE, PATIENCE, assert_just_set, connect, connect_to, leaves_nothing};
@@ -47,7 +47,7 @@ fn d9_an_expired_lease_does_not_apply_to_the_next_hold() {
         drop(brief);
         writer.release().await.unwrap();
         // The server ends a lease a little later than its holder: the next owner may have had to wait, and to undo a request.
-        gone_but_for_marks(&server, client).await;
+        only_tombstones_left(&server, client).await;
     });
 }
 
@@ -196,12 +196,12 @@ async fn is_told_before_it_sleeps<K: Send + 'static>(lock: fn(&Client) -> Lock<K
     // The message takes another connection than the reply, and arrives first.
     sleep(Duration::from_millis(100)).await;
     assert!(!waiting.is_finished(), "nobody has answered it");
-    proxy.let_go();
+    proxy.deliver_held();
     let granted = timeout(UNTOLD, waiting).await;
     let granted = granted.expect("it has been told, and has not slept");
     granted.unwrap().unwrap().release().await.unwrap();
     client.close().await.expect("the server is up");
-    gone_but_for_marks(&server, other).await;
+    only_tombstones_left(&server, other).await;
 }
 
 /// Less than the two seconds after which a waiter sends a request without having been notified.

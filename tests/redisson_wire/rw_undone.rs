@@ -2,7 +2,7 @@
 
 use distlock::{Client, Lock};
 
-use super::stage::{gone_but_for_marks, read, write};
+use super::stage::{only_tombstones_left, read, write};
 use super::support::java::{Subscriber, rw_channel};
 use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulated};
 use super::{LEASE, PATIENCE, connect, connect_to};
@@ -22,7 +22,7 @@ fn an_undone_reader_publishes_0_and_an_undone_writer_1() {
         is_taken_back(&server, |client| client.rw_lock("prices").write()).await;
         assert_eq!(ear.rest(&server).await, [b"1"]);
         ear.unsubscribe().await;
-        gone_but_for_marks(&server, client).await;
+        only_tombstones_left(&server, client).await;
     });
 }
 

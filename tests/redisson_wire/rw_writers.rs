@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::stage::assert_is_redissons;
-use super::stage::{gone_but_for_marks, hash, read, write};
+use super::stage::{hash, only_tombstones_left, read, write};
 use super::support::java::{Subscriber, rw_channel};
 use super::support::{ChaosProxy, Fault, Match, RedisServer, eventually, simulated};
 use super::{LEASE, PATIENCE, connect, connect_to};
@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_millis(1500);
 
 /// The way in which a writer gives up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum How {
+enum GiveUp {
     /// Its future is dropped while it sleeps.
     Dropped,
     /// Its wait limit is reached.
@@ -30,7 +30,7 @@ enum How {
 }
 
 /// `Unanswered` is last, when the server knows the script: what is held back is its reply, not that it is unknown.
-const WAYS: [How; 3] = [How::Dropped, How::OutOfTime, How::Unanswered];
+const WAYS: [GiveUp; 3] = [GiveUp::Dropped, GiveUp::OutOfTime, GiveUp::Unanswered];
 
 #[test]
 fn the_last_writer_that_gives_up_publishes_2_once_and_earlier_ones_nothing() {
@@ -49,7 +49,7 @@ fn the_last_writer_that_gives_up_publishes_2_once_and_earlier_ones_nothing() {
             let first = Writer::waits(&server, how).await;
             let last = Writer::waits(&server, how).await;
             first.gives_up(&server).await;
-            if how != How::OutOfTime {
+            if how != GiveUp::OutOfTime {
                 let said = ear.rest(&server).await;
                 assert!(said.is_empty(), "{how:?}: {said:?}, another waits");
             }
@@ -60,7 +60,7 @@ fn the_last_writer_that_gives_up_publishes_2_once_and_earlier_ones_nothing() {
             assert_eq!(ear.rest(&server).await, [b"0"], "{how:?}");
         }
         ear.unsubscribe().await;
-        gone_but_for_marks(&server, client).await;
+        only_tombstones_left(&server, client).await;
     });
 }
 
@@ -81,7 +81,7 @@ fn a_writer_that_gives_up_behind_an_active_writer_publishes_nothing() {
             assert_eq!(ear.rest(&server).await, [b"1"], "{how:?}");
         }
         ear.unsubscribe().await;
-        gone_but_for_marks(&server, client).await;
+        only_tombstones_left(&server, client).await;
     });
 }
 
@@ -92,7 +92,7 @@ fn our_reader_is_woken_by_the_writer_that_gives_up() {
         let client = connect(&server).await;
         let lock = client.rw_lock("prices");
         let stays = read(&lock, LEASE).await;
-        for how in [How::Dropped, How::Unanswered] {
+        for how in [GiveUp::Dropped, GiveUp::Unanswered] {
             let writer = Writer::waits(&server, how).await;
             let asked = Instant::now();
             let late = tokio::spawn(lock.read().acquire());
@@ -104,7 +104,7 @@ fn our_reader_is_woken_by_the_writer_that_gives_up() {
             assert!(asked.elapsed() < SOON, "{how:?}: not notified");
         }
         stays.release().await.unwrap();
-        gone_but_for_marks(&server, client).await;
+        only_tombstones_left(&server, client).await;
     });
 }
 
@@ -142,7 +142,7 @@ fn a_writer_that_stops_waiting_is_no_release() {
         drop(watch);
         other.close().await.unwrap();
         // The writer that was dropped may have had a request in flight.
-        gone_but_for_marks(&server, client).await;
+        only_tombstones_left(&server, client).await;
     });
 }
 
@@ -191,35 +191,35 @@ fn a_waiting_writer_has_its_own_key_until_it_stops() {
             }
         }
         other.close().await.unwrap();
-        gone_but_for_marks(&server, client).await;
+        only_tombstones_left(&server, client).await;
     });
 }
 
 /// A writer that the server knows to wait, with a client of its own.
 struct Writer {
-    how: How,
+    how: GiveUp,
     client: Client,
     proxy: ChaosProxy,
     acquiring: JoinHandle<Result<Option<Guard<Write>>, Error>>,
 }
 
 impl Writer {
-    async fn waits(server: &RedisServer, how: How) -> Self {
+    async fn waits(server: &RedisServer, how: GiveUp) -> Self {
         let proxy = ChaosProxy::start(server.addr());
-        if how == How::Unanswered {
+        if how == GiveUp::Unanswered {
             let asks = |words: &[Vec<u8>]| words.iter().any(|word| word == WRITERS.as_bytes());
             proxy.rule(Match::words(asks).nth(1), Fault::HoldReply);
         }
         let client = connect_to(&proxy.url()).await;
         let patience = match how {
-            How::OutOfTime => ASLEEP * 12,
-            How::Dropped | How::Unanswered => PATIENCE,
+            GiveUp::OutOfTime => ASLEEP * 12,
+            GiveUp::Dropped | GiveUp::Unanswered => PATIENCE,
         };
         let before = waiting(server);
         let acquiring = client.rw_lock("prices").write().acquire_timeout(patience);
         let acquiring = tokio::spawn(acquiring);
         eventually(PATIENCE, "it waits", async || waiting(server) > before).await;
-        if how == How::Dropped {
+        if how == GiveUp::Dropped {
             sleep(ASLEEP).await;
         }
         Self {
@@ -234,17 +234,17 @@ impl Writer {
     async fn gives_up(self, server: &RedisServer) {
         let before = waiting(server);
         match self.how {
-            How::Dropped | How::Unanswered => {
+            GiveUp::Dropped | GiveUp::Unanswered => {
                 self.acquiring.abort();
                 let dropped = self.acquiring.await.expect_err("it waited");
                 assert!(dropped.is_cancelled(), "{dropped}");
                 // Before this the reply might still arrive, and the client waits for it.
-                if self.how == How::Unanswered {
+                if self.how == GiveUp::Unanswered {
                     self.proxy.cut_all();
                 }
                 eventually(PATIENCE, "it has gone", async || waiting(server) < before).await;
             }
-            How::OutOfTime => {
+            GiveUp::OutOfTime => {
                 let got = self.acquiring.await.expect("no panic").unwrap();
                 assert!(got.is_none(), "somebody has it");
             }

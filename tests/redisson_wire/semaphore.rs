@@ -74,7 +74,7 @@ async fn d21_a_permit_released_without_a_message_is_still_acquired() {
     semaphore.set_total(0).await.unwrap();
     for count in [1, 3] {
         let waiting = tokio::spawn(semaphore.permits(count).acquire());
-        listens(&server).await;
+        until_subscribed(&server).await;
         server.cmd(&["SET", "exports", &count.to_string()]);
         let held = tokio::time::timeout(PATIENCE, waiting).await;
         let held = held.expect("it asks now and then").unwrap().unwrap();
@@ -92,7 +92,7 @@ async fn a_waiter_for_several_permits_is_queued_once_after_a_key_of_its_queue_wa
     semaphore.set_total(2).await.unwrap();
     let held = semaphore.permit().acquire().await.unwrap();
     let waiting = tokio::spawn(semaphore.permits(2).acquire());
-    listens(&server).await;
+    until_subscribed(&server).await;
     let queue = || server.query::<Vec<String>>(&["LRANGE", "distlock_line:{exports}", "0", "-1"]);
     eventually(PATIENCE, "it is queued", async || queue().len() == 1).await;
     let queued = queue();
@@ -245,7 +245,7 @@ async fn redissons_permits_and_ours_are_counted_together() {
     assert_eq!(seen.ttl, None, "one of them has no end");
     // Redisson's `release(permitId)` does this.
     let waiting = tokio::spawn(semaphore.permit().acquire());
-    listens(&server).await;
+    until_subscribed(&server).await;
     server.cmd(&["ZREM", "{exports}:timeout", "sixteen letters."]);
     server.cmd(&["INCRBY", "exports", "1"]);
     server.cmd(&["PUBLISH", "redisson_sc:{exports}", "1"]);
@@ -346,7 +346,7 @@ pub(crate) fn raw(server: &RedisServer, cmd: &redis::Cmd) {
 }
 
 /// Waits until there is a subscriber for permits.
-async fn listens(server: &RedisServer) {
+async fn until_subscribed(server: &RedisServer) {
     let channel = in_slot("redisson_sc", "exports");
     eventually(PATIENCE, "somebody listens", async || {
         server.pubsub_channels().contains(&channel)

@@ -55,7 +55,7 @@ pub(crate) fn assert_just_set(pttl: i64, lease: Duration) {
 }
 
 /// Checks that only tombstones are left, which stay for a while: a waiter that left during its request has the request undone.
-pub(crate) async fn gone_but_for_marks(server: &RedisServer, client: Client) {
+pub(crate) async fn only_tombstones_left(server: &RedisServer, client: Client) {
     eventually(PATIENCE, "nothing is left", async || {
         let keys = server.keys();
         keys.iter().all(|key| key.starts_with("distlock_undone:"))

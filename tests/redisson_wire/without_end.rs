@@ -17,7 +17,7 @@ async fn no_key_of_distlock_is_ever_without_expiry() {
     let mut rng = SeededRng::from_env_or(0x7769_7265);
     let server = Arc::new(RedisServer::start());
     let stop = Arc::new(AtomicBool::new(false));
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(KeyCounts::default()));
     let watch = {
         let (server, stop, seen) = (server.clone(), stop.clone(), seen.clone());
         std::thread::spawn(move || watch(&server, &stop, &seen))
@@ -140,14 +140,14 @@ async fn take_turns(client: Client, over: Arc<AtomicBool>) {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct KeyCounts {
     looks: u32,
     held: u32,
     nested: u32,
     undone: u32,
 }
 
-impl Seen {
+impl KeyCounts {
     /// Returns whether every kind of key has been seen; a busy machine takes longer to show it.
     const fn is_enough(&self) -> bool {
         self.looks > 100 && self.held > 100 && self.nested > 0 && self.undone > 0
@@ -155,11 +155,11 @@ impl Seen {
 }
 
 /// Scans all keys until it is told to stop, once at least, and panics at a key that must not exist.
-fn watch(server: &RedisServer, stop: &AtomicBool, all: &Mutex<Seen>) {
+fn watch(server: &RedisServer, stop: &AtomicBool, all: &Mutex<KeyCounts>) {
     loop {
         let last = stop.load(Ordering::Relaxed);
         let keys: Vec<(String, String, i64, Vec<String>)> = server.query(&["EVAL", LOOK, "0"]);
-        let mut seen = Seen::default();
+        let mut seen = KeyCounts::default();
         for (key, sort, pttl, fields) in keys {
             assert!(pttl >= 0, "`{key}` has no end");
             if key.starts_with("distlock_undone:") {

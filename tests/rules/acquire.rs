@@ -26,7 +26,7 @@ fn one_deadline_covers_a_re_entry_behind_another() {
         // The client waits for a reply that is under way at the deadline, 50 ms at most.
         let took = started.elapsed();
         assert!((ms(300)..ms(360)).contains(&took), "{took:?}");
-        world.proxy.let_go();
+        world.proxy.deliver_held();
         let released = soon("the release", releasing).await;
         released.expect("it is ours");
         becomes("the count is the guards'", || world.count("stock") == 1).await;

@@ -73,7 +73,7 @@ fn nothing_is_renewed_once_its_release_was_sent() {
         // The pause is longer than the interval between two renewals.
         tokio::time::sleep(ms(4000)).await;
         assert_eq!(renewed(), before);
-        world.proxy.let_go();
+        world.proxy.deliver_held();
         let released = soon("the release", releasing).await.expect("no panic");
         released.expect("its lease is not over");
         world.free("stock").await;
@@ -85,7 +85,7 @@ fn nothing_is_renewed_once_its_release_was_sent() {
 #[test]
 fn a_dropped_guard_is_released_through_an_outage_of_the_network() {
     attack(async |world| {
-        let client = world.hasty().await;
+        let client = world.short_timeout_client().await;
         let guard = take(client.lock("stock").with_lease(fixed(600_000))).await;
         world.proxy.refuse(true);
         world.proxy.cut_all();

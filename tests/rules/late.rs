@@ -10,7 +10,7 @@ use crate::support::{Fault, Script};
 #[test]
 fn a_stalled_acquire_that_arrives_after_its_undo_is_refused() {
     attack(async |world| {
-        let client = world.hasty().await;
+        let client = world.short_timeout_client().await;
         world.next(Script::Acquire, Fault::HoldRequest);
         let stalled = client.lock("stock").try_acquire().await;
         assert!(matches!(stalled, Err(Error::Timeout { .. })), "{stalled:?}");
@@ -27,7 +27,7 @@ fn a_stalled_acquire_that_arrives_after_its_undo_is_refused() {
 #[test]
 fn a_stalled_re_entry_that_arrives_after_its_undo_is_refused() {
     attack(async |world| {
-        let client = world.hasty().await;
+        let client = world.short_timeout_client().await;
         let lock = client.lock("stock").with_owner(&client.new_owner());
         let outer = take(lock.clone()).await;
         world.next(Script::Acquire, Fault::HoldRequest);
@@ -58,7 +58,7 @@ fn an_acquire_whose_caller_was_dropped_leaves_no_hold() {
             if granted == 0 {
                 world.marked("stock").await;
             }
-            world.proxy.let_go();
+            world.proxy.deliver_held();
             world.free("stock").await;
             tokio::time::sleep(ms(1000)).await;
             assert_eq!(world.holder("stock"), None, "a ghost after {fault:?}");
@@ -143,7 +143,7 @@ fn a_lost_reply_is_never_reported_as_busy() {
         let silent = matches!(got, Err(Error::Timeout { .. } | Error::Unavailable { .. }));
         assert!(silent, "{name}: {got:?}");
         world.injected(before + 1).await;
-        world.proxy.let_go();
+        world.proxy.deliver_held();
         world.free(&name).await;
     }
     attack(async |world| {
@@ -164,7 +164,7 @@ fn a_lost_reply_is_never_reported_as_busy() {
                 Some(3000),
             ] {
                 // Each case has a client of its own: a connection that lost a reply is abandoned with it.
-                lose(world, &world.hasty().await, fault, wait).await;
+                lose(world, &world.short_timeout_client().await, fault, wait).await;
             }
         }
     });
@@ -185,7 +185,7 @@ fn a_lost_reply_behind_a_hold_of_its_own_client_is_not_reported_as_busy() {
         assert_eq!(world.proxy.injected().len(), 1, "it asked");
         assert!(matches!(got, Err(Error::Timeout { .. })), "{got:?}");
         world.free("stock").await;
-        world.proxy.let_go();
+        world.proxy.deliver_held();
         drop(enter(&client.lock("stock")).await);
     });
 }

@@ -35,7 +35,7 @@ fn a_release_between_request_and_subscription_is_not_missed() {
         assert_eq!(asked, 1, "told that it is taken");
         held.release().await.expect("it is ours");
         assert_eq!(world.server.pubsub_channels(), [""; 0]);
-        world.proxy.let_go();
+        world.proxy.deliver_held();
         let guard = soon("a request behind the subscription", waiting).await;
         drop(guard.expect("it is free"));
     });
@@ -139,7 +139,7 @@ fn a_subscription_that_is_not_confirmed_keeps_no_message_from_the_others() {
         heard.release().await.expect("it is ours");
         let granted = soon("the message of the other channel", hears).await;
         drop(granted.expect("it is free"));
-        world.proxy.let_go();
+        world.proxy.deliver_held();
         stuck.release().await.expect("it is ours");
         drop(soon("its own turn", waits).await.expect("it is free"));
     });
@@ -203,7 +203,7 @@ fn a_message_that_arrives_while_the_head_polls_is_not_lost() {
             move || Instant::now() >= until
         })
         .await;
-        world.proxy.let_go();
+        world.proxy.deliver_held();
         let guard = soon("another request", waiting).await.expect("it is free");
         assert_eq!(world.holder("stock"), Some((guard.owner(), 1)));
     });

@@ -37,7 +37,7 @@ where
     crate::support::simulated(async move || {
         let server = RedisServer::start();
         // The scripts are loaded first, so that no rule ever meets an EVALSHA that the server answers with NOSCRIPT.
-        Script::make_known(&server);
+        Script::load_all(&server);
         let proxy = ChaosProxy::start(server.addr());
         attack(&World { server, proxy }).await;
     });
@@ -54,7 +54,7 @@ impl World {
     }
 
     /// Returns such a client with a command time-out of one second.
-    async fn hasty(&self) -> Client {
+    async fn short_timeout_client(&self) -> Client {
         connect(self.builder().command_timeout(ms(1000))).await
     }
 
@@ -98,7 +98,7 @@ impl World {
     /// Lets go of what the proxy holds, and returns once the server has run one more script.
     async fn let_a_script_go(&self) {
         let before = self.server.commandstats("evalsha");
-        self.proxy.let_go();
+        self.proxy.deliver_held();
         becomes("the held script is executed", || {
             self.server.commandstats("evalsha") > before
         })

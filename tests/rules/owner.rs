@@ -9,7 +9,7 @@ use crate::support::{Fault, Script};
 #[test]
 fn a_queued_release_never_frees_a_later_hold_of_the_same_owner() {
     attack(async |world| {
-        let client = world.hasty().await;
+        let client = world.short_timeout_client().await;
         let lock = client.lock("stock").with_owner(&client.new_owner());
         let first = take(lock.clone()).await;
         let old = first.owner();
@@ -33,7 +33,7 @@ fn a_queued_release_never_frees_a_later_hold_of_the_same_owner() {
 #[test]
 fn a_waiter_keeps_its_owner_until_a_request_in_that_name_is_in_doubt() {
     attack(async |world| {
-        let client = world.hasty().await;
+        let client = world.short_timeout_client().await;
         let held = take(world.other().await.lock("stock")).await;
         let often = Wait::Poll(Backoff::new(ms(5), ms(5)));
         let mut waiting = begun(client.lock("stock").with_wait(often).acquire());

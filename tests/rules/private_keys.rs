@@ -35,7 +35,7 @@ fn every_key_of_distlock_carries_a_ttl() {
 #[test]
 fn private_keys_share_the_slot_of_their_lock() {
     attack(async |world| {
-        let client = world.hasty().await;
+        let client = world.short_timeout_client().await;
         world.proxy.rule(runs(Script::Acquire), Fault::HoldRequest);
         for name in [
             "stock",

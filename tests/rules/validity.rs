@@ -148,7 +148,7 @@ fn a_renewal_that_overtakes_its_grant_does_not_end_a_valid_guard() {
             let granted = tokio::spawn(lock.acquire());
             tokio::time::sleep(ms(3600)).await;
             assert_eq!(world.runs(Script::Renew).len(), 0, "before its grant");
-            world.proxy.let_go();
+            world.proxy.deliver_held();
             let guard = soon("the grant", granted).await.expect("no panic");
             let guard = guard.expect("it is free");
             let owner = guard.owner();

@@ -6,7 +6,7 @@ use distlock::Lease;
 use tokio::time::sleep;
 
 use super::{connect, held_at};
-use crate::support::sentinel::{until_left, visitors};
+use crate::support::sentinel::{client_connections, until_left};
 use crate::support::{Topology, simulated};
 
 #[test]
@@ -25,7 +25,7 @@ fn a_held_lock_survives_a_failover_and_is_released_at_the_new_master() {
         assert!(new.pttl("ordered") > 15_000);
         guard.release().await.expect("it is still ours");
         assert_eq!(held_at(new), Vec::<String>::new());
-        assert!(visitors(new) > 0);
+        assert!(client_connections(new) > 0);
     });
 }
 
@@ -47,7 +47,7 @@ fn a_held_lock_survives_the_crash_of_the_master() {
         old.restart();
         topology.until_settled().await;
         let guard = lock.acquire().await.expect("it is free");
-        assert_eq!(visitors(old), 0);
+        assert_eq!(client_connections(old), 0);
         guard.release().await.expect("it is still ours");
     });
 }

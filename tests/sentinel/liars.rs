@@ -6,7 +6,7 @@ use distlock::Error;
 use tokio::time::{sleep, timeout};
 
 use super::{PATIENCE, connect, held_at, patient, slow_to_greet};
-use crate::support::sentinel::{MASTER, host, until_left, visitors};
+use crate::support::sentinel::{MASTER, client_connections, host, until_left};
 use crate::support::{RedisServer, Topology, builder, eventually, simulated};
 
 #[test]
@@ -41,7 +41,7 @@ fn an_address_may_name_one_sentinel_of_three() {
             topology
                 .sentinels()
                 .iter()
-                .all(|other| visitors(other) == 1)
+                .all(|other| client_connections(other) == 1)
         })
         .await;
         first.kill();
@@ -109,7 +109,7 @@ fn a_sentinel_that_names_another_master_is_outvoted() {
         sleep(Duration::from_secs(600)).await;
         guard.release().await.expect("it is still ours");
         assert_eq!(stranger.commandstats("evalsha"), 0);
-        assert_eq!(visitors(&stranger), 0);
+        assert_eq!(client_connections(&stranger), 0);
     });
 }
 
@@ -123,14 +123,14 @@ fn the_latest_failover_counts_and_one_before_it_does_not() {
         let (old, new) = topology.fail_over().await;
         until_left(old).await;
         // Two lag behind, and publish nothing; the one that knows is enough.
-        for sentinel in &topology.told()[1..] {
+        for sentinel in &topology.simulated_sentinels()[1..] {
             sentinel.claim(Some((&host(old), 6379, 0)));
         }
         let late = connect(&topology).await;
         let busy = late.lock("latest").try_acquire().await;
         assert!(busy.expect("the new master is asked").is_none());
         sleep(Duration::from_secs(60)).await;
-        assert_eq!(visitors(old), 0);
+        assert_eq!(client_connections(old), 0);
         guard.release().await.expect("it is still ours");
         assert_eq!(held_at(new), Vec::<String>::new());
     });
@@ -195,7 +195,7 @@ fn a_demoted_master_that_stays_alive_is_disconnected() {
         until_left(old).await;
         // The same holds when its sentinels have made it a replica.
         topology.until_settled().await;
-        assert_eq!(visitors(old), 0);
+        assert_eq!(client_connections(old), 0);
         assert!(old.simulated().follows().is_some());
         guard.release().await.expect("it is still ours");
         let next = timeout(PATIENCE, waiting).await;
@@ -207,7 +207,7 @@ fn a_demoted_master_that_stays_alive_is_disconnected() {
         drop((client, other));
         eventually(PATIENCE, "every connection is closed", async || {
             let mut all = topology.servers().iter().chain(topology.sentinels());
-            all.all(|server| visitors(server) == 0)
+            all.all(|server| client_connections(server) == 0)
         })
         .await;
     });
@@ -281,7 +281,7 @@ fn a_switch_is_detected_though_its_message_is_lost() {
         let topology = Topology::start().await;
         let client = builder(&topology.url()).connect().await.expect("it is up");
         let guard = client.lock("lost").acquire().await.expect("it is free");
-        for sentinel in topology.told() {
+        for sentinel in topology.simulated_sentinels() {
             sentinel.set_silent(true);
         }
         let (old, new) = topology.fail_over().await;

@@ -30,7 +30,7 @@ async fn connect(topology: &Topology) -> Client {
 
 /// Delays the greeting of each sentinel by this many milliseconds.
 fn slow_to_greet(topology: &Topology, millis: [u64; 3]) {
-    for (sentinel, millis) in topology.told().iter().zip(millis) {
+    for (sentinel, millis) in topology.simulated_sentinels().iter().zip(millis) {
         sentinel.set_greeting_delay(Duration::from_millis(millis));
     }
 }

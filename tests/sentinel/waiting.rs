@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::{PATIENCE, connect, held_at, patient};
-use crate::support::sentinel::{until_left, visitors};
+use crate::support::sentinel::{client_connections, until_left};
 use crate::support::{RedisServer, Topology, eventually, simulated};
 
 /// Shorter than the interval at which a waiter polls by itself: a waiter that has the lock by then was notified of its release.
@@ -19,7 +19,7 @@ fn long(client: &Client, name: &str) -> Lock {
     client.lock(name).with_lease(lease)
 }
 
-async fn until_it_listens(server: &RedisServer, name: &str) {
+async fn until_subscribed(server: &RedisServer, name: &str) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
     eventually(PATIENCE, "the waiter listens", async || {
         let (_, count): (String, u64) = server.query(&["PUBSUB", "NUMSUB", &channel]);
@@ -45,11 +45,11 @@ fn a_waiter_is_notified_by_message_at_the_new_master() {
         for round in 1..6 {
             let waiter = &clients[round % 2];
             let waiting = tokio::spawn(long(waiter, "told").acquire());
-            until_it_listens(topology.master(), "told").await;
+            until_subscribed(topology.master(), "told").await;
             topology.until_settled().await;
             let (old, new) = topology.fail_over().await;
             until_left(old).await;
-            until_it_listens(new, "told").await;
+            until_subscribed(new, "told").await;
             assert!(!waiting.is_finished(), "it is held");
             let released = Instant::now();
             guard.release().await.expect("it is still ours");
@@ -73,12 +73,12 @@ fn a_waiter_survives_the_crash_of_the_master() {
         let poller = long(&poller, "dead").with_wait(Wait::Poll(pauses));
         let master = topology.master();
         let asked = || master.commandstats("evalsha") + master.commandstats("eval");
-        until_it_listens(master, "dead").await;
+        until_subscribed(master, "dead").await;
         let before = asked();
         let polling = tokio::spawn(poller.acquire());
         eventually(PATIENCE, "it polls", async || asked() > before + 2).await;
         let (_, new) = topology.kill_master().await;
-        until_it_listens(new, "dead").await;
+        until_subscribed(new, "dead").await;
         assert!(
             !waiting.is_finished() && !polling.is_finished(),
             "it is held"
@@ -127,10 +127,10 @@ fn no_caller_waits_for_a_hung_master() {
         let waiting = tokio::spawn(client.lock("frozen").acquire());
         let other = connect(&topology).await;
         let listening = tokio::spawn(other.lock("frozen").acquire());
-        until_it_listens(old, "frozen").await;
+        until_subscribed(old, "frozen").await;
         let mut watch = client.admin().watch("*");
         watch.next().await.expect("it sees the lock");
-        assert!(visitors(old) > 3);
+        assert!(client_connections(old) > 3);
         tokio::time::sleep(Duration::from_secs(1)).await;
         old.stop_process();
         // The call is in flight when the master is replaced: it ends like a call whose reply was lost, long before its deadline.
@@ -145,14 +145,14 @@ fn no_caller_waits_for_a_hung_master() {
         assert!(error.is_transient(), "{error}");
         assert!(replaced < PATIENCE / 2, "{replaced:?}");
         until_left(old).await;
-        until_it_listens(new, "frozen").await;
+        until_subscribed(new, "frozen").await;
         drop(guard);
         tokio::join!(passes(waiting), passes(listening));
         drop(watch);
         old.continue_process();
         topology.until_settled().await;
-        assert_eq!(visitors(old), 0);
-        assert!(visitors(new) > 0);
+        assert_eq!(client_connections(old), 0);
+        assert!(client_connections(new) > 0);
     });
 }
 

@@ -284,7 +284,7 @@ fn closing_undoes_or_awaits_requests_of_other_tasks() {
     simulated(async || {
         for call in 0..4 {
             let server = RedisServer::start();
-            Script::make_known(&server);
+            Script::load_all(&server);
             let proxy = ChaosProxy::start(server.addr());
             let client = connect(&proxy.url()).await;
             let slow = Fault::DelayRequest(Duration::from_millis(400));

@@ -46,7 +46,11 @@ pub(crate) struct Failures(Vec<String>);
 
 impl Failures {
     /// Runs a future by hand and records a panic or a hang.
-    pub(crate) fn try_out<T>(&mut self, what: &str, future: impl Future<Output = T>) -> Option<T> {
+    pub(crate) fn poll_by_hand<T>(
+        &mut self,
+        what: &str,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
         by_hand(future)
             .map_err(|how| self.0.push(format!("{what}: {how}")))
             .ok()
@@ -96,7 +100,7 @@ fn a_free_lock_outside_a_runtime_is_acquired_or_refused() {
             ("acquire_timeout", Box::pin(lock.acquire_timeout(wait))),
         ];
         for (what, way) in ways {
-            match failures.try_out(what, way) {
+            match failures.poll_by_hand(what, way) {
                 Some(Ok(Some(guard))) => drop(guard),
                 Some(Ok(None)) => panic!("{what}: nobody else has it"),
                 Some(Err(error)) => assert!(refused(&error), "{what}: {error:?}"),
@@ -104,7 +108,7 @@ fn a_free_lock_outside_a_runtime_is_acquired_or_refused() {
             }
             store.is_freed("free");
         }
-        failures.try_out("run", lock.run(async |_| ()));
+        failures.poll_by_hand("run", lock.run(async |_| ()));
         failures.assert_none();
         store.is_freed("free");
     });
@@ -121,10 +125,10 @@ fn a_busy_lock_outside_a_runtime_is_waited_for_or_refused() {
             let held = runtime.block_on(holder.lock("busy").acquire()).unwrap();
             let lock = client.lock("busy");
             let what = format!("acquire_timeout behind {whose} client's hold");
-            let got = failures.try_out(&what, lock.acquire_timeout(wait));
+            let got = failures.poll_by_hand(&what, lock.acquire_timeout(wait));
             assert!(!matches!(got, Some(Ok(Some(_)))), "{what}: two hold it");
             let what = format!("try_acquire behind {whose} client's hold");
-            let got = failures.try_out(&what, lock.try_acquire());
+            let got = failures.poll_by_hand(&what, lock.try_acquire());
             assert!(!matches!(got, Some(Ok(Some(_)))), "{what}: two hold it");
             let what = format!("acquire behind {whose} client's hold");
             let waiting = lock.acquire();
@@ -132,7 +136,7 @@ fn a_busy_lock_outside_a_runtime_is_waited_for_or_refused() {
                 thread::sleep(Duration::from_millis(100));
                 drop(held);
             });
-            if let Some(Ok(guard)) = failures.try_out(&what, waiting) {
+            if let Some(Ok(guard)) = failures.poll_by_hand(&what, waiting) {
                 drop(guard);
             }
             releasing.join().unwrap();
@@ -151,13 +155,13 @@ fn a_guard_outside_a_runtime_works_or_returns_an_error() {
         let lock = lock.with_lease(Lease::Fixed(Duration::from_secs(30)));
         let guard = runtime.block_on(lock.acquire()).unwrap();
         let lost = guard.lost();
-        failures.try_out("extend", guard.extend(Duration::from_secs(60)));
-        failures.try_out("while_held", guard.while_held(async {}));
+        failures.poll_by_hand("extend", guard.extend(Duration::from_secs(60)));
+        failures.poll_by_hand("while_held", guard.while_held(async {}));
         assert!(guard.is_held());
-        if let Some(Err(error)) = failures.try_out("release", guard.release()) {
+        if let Some(Err(error)) = failures.poll_by_hand("release", guard.release()) {
             assert!(refused(&error), "{error:?}");
         }
-        assert_eq!(failures.try_out("lost", lost), Some(None));
+        assert_eq!(failures.poll_by_hand("lost", lost), Some(None));
         store.is_freed("guard");
         failures.assert_none();
     });
@@ -170,10 +174,10 @@ fn an_admin_call_outside_a_runtime_works_or_is_refused() {
         let mut failures = Failures::default();
         let held = runtime.block_on(client.lock("admin").acquire()).unwrap();
         let admin = client.admin();
-        failures.try_out("inspect", admin.inspect("admin"));
-        failures.try_out("list", admin.list("*"));
-        failures.try_out("force_release", admin.force_release("admin"));
-        let closed = failures.try_out("close", client.close());
+        failures.poll_by_hand("inspect", admin.inspect("admin"));
+        failures.poll_by_hand("list", admin.list("*"));
+        failures.poll_by_hand("force_release", admin.force_release("admin"));
+        let closed = failures.poll_by_hand("close", client.close());
         if let Some(Ok(())) = closed {
             assert!(!store.holds("admin"));
         }

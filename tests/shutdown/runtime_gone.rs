@@ -39,10 +39,10 @@ fn a_waiter_whose_runtime_has_ended_does_not_panic() {
             drop(held);
             let whose = if behind_own { "its own" } else { "another" };
             // The guard is dropped at once if the lock is granted, so that the next one can acquire it.
-            failures.try_out(&format!("acquire behind {whose} client's hold"), async {
+            failures.poll_by_hand(&format!("acquire behind {whose} client's hold"), async {
                 endless.await.map(drop)
             });
-            failures.try_out(
+            failures.poll_by_hand(
                 &format!("acquire_timeout behind {whose} client's hold"),
                 async { bounded.await.map(drop) },
             );
@@ -82,12 +82,12 @@ fn a_request_in_flight_when_its_runtime_ends_does_not_panic() {
         });
         drop(runtime);
         server.continue_process();
-        failures.try_out("release", releasing);
-        failures.try_out("extend", extending);
-        failures.try_out("try_acquire", async { trying.await.map(drop) });
-        failures.try_out("acquire", async { acquiring.await.map(drop) });
-        failures.try_out("inspect", looking);
-        failures.try_out("close", closing);
+        failures.poll_by_hand("release", releasing);
+        failures.poll_by_hand("extend", extending);
+        failures.poll_by_hand("try_acquire", async { trying.await.map(drop) });
+        failures.poll_by_hand("acquire", async { acquiring.await.map(drop) });
+        failures.poll_by_hand("inspect", looking);
+        failures.poll_by_hand("close", closing);
         for name in ["released", "extended", "tried", "acquired"] {
             store.is_freed(name);
         }

@@ -13,22 +13,22 @@ use tokio::time::{sleep, timeout};
 
 use crate::scenario::{Run, Scenario};
 use crate::sentinel::{
-    CLIENTS, LOCKS, PATIENCE, Terms, check_what_is_left, connect, end, has_two_holders, start,
+    CLIENTS, LOCKS, PATIENCE, Settings, check_what_is_left, connect, end, has_two_holders, start,
 };
 use crate::world::World;
 
-const SAFE: Terms = Terms {
+const SAFE: Settings = Settings {
     lease: Duration::from_secs(6),
     delay: true,
     acks: 1,
 };
-/// Terms with a lease that is longer than it takes to replace a dead master: a holder's guard is still valid then.
-const DELAY_ALONE: Terms = Terms {
+/// Settings with a lease that is longer than it takes to replace a dead master: a holder's guard is still valid then.
+const DELAY_ALONE: Settings = Settings {
     lease: Duration::from_secs(10),
     delay: true,
     acks: 0,
 };
-const NEITHER: Terms = Terms {
+const NEITHER: Settings = Settings {
     lease: Duration::from_secs(10),
     delay: false,
     acks: 0,
@@ -65,7 +65,13 @@ const ROUNDS: usize = 3;
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Lets the event happen to the master of a lock, and returns when all nodes agree again.
-async fn happen(world: &World, cluster: &Cluster, event: Event, terms: Terms, random: &mut Random) {
+async fn happen(
+    world: &World,
+    cluster: &Cluster,
+    event: Event,
+    terms: Settings,
+    random: &mut Random,
+) {
     let slot = slot_of(LOCKS[usize::from(random.percent(50))]);
     let old = cluster.owner(slot).expect("all nodes agree");
     let replica = cluster.replicas_of(old)[0];
@@ -138,7 +144,7 @@ async fn happen(world: &World, cluster: &Cluster, event: Event, terms: Terms, ra
     cluster.settled().await;
 }
 
-async fn contend(run: Run, terms: Terms, events: &'static [Event]) {
+async fn contend(run: Run, terms: Settings, events: &'static [Event]) {
     let Run {
         world,
         seed,

@@ -159,9 +159,9 @@ use self::lane::{Lane, Outcome, Played};
 
 /// A transport to the server without a network: nothing takes time.
 #[derive(Debug)]
-struct Beside(Server);
+struct DirectTransport(Server);
 
-impl Host for Beside {
+impl Host for DirectTransport {
     fn connect(&self, _: &str, _: u16) -> Connecting {
         let server = self.0.clone();
         Box::pin(async move {
@@ -215,7 +215,7 @@ pub(crate) fn difference(kinds: Kinds, seed: u64, sequences: usize) -> Option<St
                     durability: redis::DurabilityPolicy::default(),
                     shard: None,
                     events: Events::inline(),
-                    network: Network::Simulated(Arc::new(Beside(server.clone()))),
+                    network: Network::Simulated(Arc::new(DirectTransport(server.clone()))),
                 };
                 let engine = Redis::connect(address, settings, &Handle::current()).await;
                 let engine: Arc<dyn Engine> = engine.expect("the server is up");

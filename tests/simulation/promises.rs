@@ -41,13 +41,13 @@ struct Promise {
     /// The number of tasks of each client, and the pause of each between two turns.
     tasks: u64,
     pause: Duration,
-    trouble: Trouble,
+    trouble: FaultSet,
     rules: Rules,
 }
 
 /// The faults of a scenario.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Trouble {
+enum FaultSet {
     Nothing,
     /// Single messages are lost, and their connections with them.
     Cuts,
@@ -139,7 +139,7 @@ const USUAL: Promise = Promise {
     clients: 3,
     tasks: 2,
     pause: millis(20),
-    trouble: Trouble::Nothing,
+    trouble: FaultSet::Nothing,
     rules: STRICT,
 };
 
@@ -207,7 +207,7 @@ static PROMISES: [Promise; 15] = [
         kinds: EXCLUSIVE,
         lease: seconds(20),
         long_hold: (10, seconds(15)),
-        trouble: Trouble::Cuts,
+        trouble: FaultSet::Cuts,
         rules: Rules {
             orphan: Some(seconds(8)),
             losses: false,
@@ -224,7 +224,7 @@ static PROMISES: [Promise; 15] = [
         long_hold: (10, seconds(3)),
         tasks: 1,
         pause: seconds(3),
-        trouble: Trouble::Deafness,
+        trouble: FaultSet::Deafness,
         rules: Rules {
             idle: Some(millis(1300)),
             losses: false,
@@ -237,7 +237,7 @@ static PROMISES: [Promise; 15] = [
         name: "delays",
         kinds: &[Kind::Plain, Kind::Fair, Kind::Fenced],
         long_hold: (30, seconds(6)),
-        trouble: Trouble::DelayedForgets,
+        trouble: FaultSet::DelayedForgets,
         rules: Rules {
             grace: seconds(3),
             wait: seconds(120),
@@ -251,7 +251,7 @@ static PROMISES: [Promise; 15] = [
         lease: seconds(12),
         hold: seconds(2),
         long_hold: (60, seconds(30)),
-        trouble: Trouble::Blips,
+        trouble: FaultSet::Blips,
         rules: Rules {
             losses: false,
             wait: seconds(180),
@@ -264,7 +264,7 @@ static PROMISES: [Promise; 15] = [
         lease: seconds(300),
         hold: millis(300),
         long_hold: (5, seconds(4)),
-        trouble: Trouble::Faults,
+        trouble: FaultSet::Faults,
         rules: Rules {
             tidy: true,
             wait: seconds(150),
@@ -276,7 +276,7 @@ static PROMISES: [Promise; 15] = [
         name: "long-holds",
         hold: seconds(1),
         long_hold: (60, seconds(8)),
-        trouble: Trouble::Faults,
+        trouble: FaultSet::Faults,
         rules: Rules {
             wait: seconds(180),
             drift: true,
@@ -288,7 +288,7 @@ static PROMISES: [Promise; 15] = [
         name: "slow-replies",
         hold: seconds(1),
         long_hold: (80, seconds(12)),
-        trouble: Trouble::Slow,
+        trouble: FaultSet::Slow,
         rules: Rules {
             wait: seconds(180),
             ..STRICT
@@ -298,7 +298,7 @@ static PROMISES: [Promise; 15] = [
     Promise {
         name: "crashes",
         long_hold: (20, seconds(3)),
-        trouble: Trouble::Crashes,
+        trouble: FaultSet::Crashes,
         rules: Rules {
             wait: seconds(60),
             losses: true,
@@ -311,7 +311,7 @@ static PROMISES: [Promise; 15] = [
         kinds: EXCLUSIVE,
         lease: seconds(6),
         long_hold: (50, seconds(12)),
-        trouble: Trouble::Robbery,
+        trouble: FaultSet::Robbery,
         rules: Rules {
             grace: seconds(4),
             exclusive: false,
@@ -325,7 +325,7 @@ static PROMISES: [Promise; 15] = [
         kinds: EXCLUSIVE,
         lease: seconds(30),
         long_hold: (50, seconds(12)),
-        trouble: Trouble::Forgets,
+        trouble: FaultSet::Forgets,
         rules: Rules {
             grace: seconds(3),
             exclusive: false,
@@ -338,7 +338,7 @@ static PROMISES: [Promise; 15] = [
         name: "promotions",
         kinds: &[Kind::Plain, Kind::Fair, Kind::Fenced],
         long_hold: (30, seconds(6)),
-        trouble: Trouble::Promotions,
+        trouble: FaultSet::Promotions,
         rules: Rules {
             wait: seconds(120),
             ..STRICT
@@ -455,7 +455,7 @@ pub(crate) fn scenarios() -> Vec<Scenario> {
             let name = format!("{}-{kind:?}", promise.name).to_lowercase();
             let scenario = Scenario::new(name, move |run| promise.keep(run, kind));
             match promise.trouble {
-                Trouble::Faults => scenario.with_faults(FAULTS, move |seed, kinds| {
+                FaultSet::Faults => scenario.with_faults(FAULTS, move |seed, kinds| {
                     let names: Vec<_> = (1..=promise.clients)
                         .map(|number| format!("client-{number}"))
                         .collect();
@@ -515,7 +515,7 @@ impl Promise {
             end: Instant::now() + BUSY,
             run,
         };
-        stage.ledger.set_calm(self.trouble == Trouble::Nothing);
+        stage.ledger.set_calm(self.trouble == FaultSet::Nothing);
         if !self.rules.exclusive {
             stage.ledger.let_grants_overtake(REPLY);
         }
@@ -530,7 +530,7 @@ impl Promise {
         }
         clients.disturb().await;
         // A crashed client does not come back.
-        if self.trouble != Trouble::Crashes {
+        if self.trouble != FaultSet::Crashes {
             stage.world.network.heal();
             stage.servers.first().revive();
         }
@@ -552,14 +552,14 @@ impl Promise {
 
     fn builder(&self, builder: ClientBuilder) -> ClientBuilder {
         match self.trouble {
-            Trouble::Promotions => builder
+            FaultSet::Promotions => builder
                 .durability(Durability::Replicas {
                     acks: 1,
                     timeout: millis(500),
                 })
                 .default_lease(Lease::KeepAlive(self.lease))
                 .failover_delay(self.lease),
-            Trouble::DelayedForgets => builder
+            FaultSet::DelayedForgets => builder
                 .default_lease(Lease::KeepAlive(self.lease))
                 .failover_delay(self.lease),
             _ => builder,
@@ -711,18 +711,18 @@ impl Clients {
         let (network, end) = (self.stage.world.network.clone(), self.stage.end);
         let trouble = self.stage.promise.trouble;
         let (ledger, rules) = (self.stage.ledger.clone(), self.stage.promise.rules);
-        if trouble == Trouble::Faults {
+        if trouble == FaultSet::Faults {
             return let_faults_happen(&self.stage.run, end).await;
         }
         let robber = match trouble {
-            Trouble::Robbery => {
+            FaultSet::Robbery => {
                 let robber = self.stage.world.client("robber").connect().await;
                 Some(robber.expect("nothing is wrong yet"))
             }
             _ => None,
         };
         let mut replicas = Vec::new();
-        if trouble == Trouble::Promotions {
+        if trouble == FaultSet::Promotions {
             let seed = self.stage.run.seed + 1;
             replicas.push(self.stage.servers.first().replica(seed, millis(30)));
         }
@@ -732,13 +732,13 @@ impl Clients {
             let name = self.members[place].0.clone();
             if !matches!(
                 trouble,
-                Trouble::Nothing | Trouble::Cuts | Trouble::Deafness
+                FaultSet::Nothing | FaultSet::Cuts | FaultSet::Deafness
             ) {
                 self.stage.run.fault(trouble);
             }
             match trouble {
-                Trouble::Nothing | Trouble::Faults => sleep(seconds(1)).await,
-                Trouble::Cuts => {
+                FaultSet::Nothing | FaultSet::Faults => sleep(seconds(1)).await,
+                FaultSet::Cuts => {
                     sleep(self.random.up_to(millis(300))).await;
                     let fault = [MessageFault::Cut, MessageFault::CutAfter]
                         [usize::from(self.random.percent(50))];
@@ -747,14 +747,14 @@ impl Clients {
                         false => self.fault_one(place, HOST, &name, fault),
                     }
                 }
-                Trouble::Blips => {
+                FaultSet::Blips => {
                     sleep(seconds(6) + self.random.up_to(seconds(3))).await;
                     let names: Vec<_> = self.members.iter().map(|member| &member.0).collect();
                     names.iter().for_each(|name| network.block(name, HOST));
                     sleep(millis(3500)).await;
                     names.iter().for_each(|name| network.unblock(name, HOST));
                 }
-                Trouble::Slow => {
+                FaultSet::Slow => {
                     for (name, ..) in &self.members {
                         for _ in 0..4 {
                             let by = millis(100) + self.random.up_to(millis(800));
@@ -770,14 +770,14 @@ impl Clients {
                     network.heal();
                     sleep(self.random.up_to(seconds(2))).await;
                 }
-                Trouble::Crashes => {
+                FaultSet::Crashes => {
                     sleep(seconds(3) + self.random.up_to(seconds(6))).await;
                     network.block(&name, HOST);
                     network.block(HOST, &name);
                     self.members[place].2.shutdown().await;
                     self.start(place, self.stage.promise.tasks).await;
                 }
-                Trouble::Robbery => {
+                FaultSet::Robbery => {
                     sleep(seconds(1) + self.random.up_to(seconds(4))).await;
                     let Some(robber) = &robber else { continue };
                     ledger.begin_store_loss(rules.grace);
@@ -785,11 +785,11 @@ impl Clients {
                     ledger.end_store_loss();
                     forced.map_or_else(|error| ledger.error(&error), drop);
                 }
-                Trouble::Deafness => {
+                FaultSet::Deafness => {
                     sleep(self.random.up_to(millis(500))).await;
                     self.fault_one(place, HOST, &name, MessageFault::Cut);
                 }
-                Trouble::Forgets | Trouble::DelayedForgets => {
+                FaultSet::Forgets | FaultSet::DelayedForgets => {
                     sleep(seconds(3) + self.random.up_to(seconds(8))).await;
                     let server = self.stage.servers.first();
                     if rules.exclusive {
@@ -800,7 +800,7 @@ impl Clients {
                     server.restart(false);
                     ledger.end_store_loss();
                 }
-                Trouble::Promotions => {
+                FaultSet::Promotions => {
                     sleep(seconds(3) + self.random.up_to(seconds(6))).await;
                     let Some(next) = replicas.pop() else { continue };
                     // The last writes do not reach the replica in time.

@@ -20,25 +20,25 @@ use crate::world::World;
 
 /// The settings of all clients.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct Settings {
     pub(super) lease: Duration,
     /// Whether `failover_delay` is set, as long as the lease.
     pub(super) delay: bool,
     pub(super) acks: u32,
 }
 
-const SAFE: Terms = Terms {
+const SAFE: Settings = Settings {
     lease: Duration::from_secs(4),
     delay: true,
     acks: 2,
 };
-/// Terms with a lease that is longer than it takes to replace a dead master: a holder's guard is still valid then.
-const DELAY_ALONE: Terms = Terms {
+/// Settings with a lease that is longer than it takes to replace a dead master: a holder's guard is still valid then.
+const DELAY_ALONE: Settings = Settings {
     lease: Duration::from_secs(8),
     delay: true,
     acks: 0,
 };
-const NEITHER: Terms = Terms {
+const NEITHER: Settings = Settings {
     lease: Duration::from_secs(8),
     delay: false,
     acks: 0,
@@ -77,7 +77,7 @@ const LONG: Duration = Duration::from_secs(3 * 3600);
 async fn work(
     client: Client,
     name: String,
-    terms: Terms,
+    terms: Settings,
     mut random: Random,
     keeps: bool,
     is_over: Arc<AtomicBool>,
@@ -120,7 +120,7 @@ async fn work(
 }
 
 /// Connects the clients of a run, each on a machine of its own.
-pub(super) async fn connect(world: &World, url: &str, terms: Terms) -> Vec<(String, Client)> {
+pub(super) async fn connect(world: &World, url: &str, terms: Settings) -> Vec<(String, Client)> {
     let mut clients = Vec::new();
     for number in 0..CLIENTS {
         let name = format!("client-{number}");
@@ -143,7 +143,7 @@ pub(super) async fn connect(world: &World, url: &str, terms: Terms) -> Vec<(Stri
 pub(super) fn start(
     run: &Run,
     clients: &[(String, Client)],
-    terms: Terms,
+    terms: Settings,
     is_over: &Arc<AtomicBool>,
 ) -> Vec<JoinHandle<()>> {
     let workers = clients
@@ -206,7 +206,7 @@ async fn replace(
     world: &World,
     topology: &Topology,
     how: Failover,
-    terms: Terms,
+    terms: Settings,
     random: &mut Random,
 ) {
     let old = topology.master().expect("the sentinels agree").clone();
@@ -256,7 +256,7 @@ async fn replace(
 pub(super) async fn check_what_is_left(
     masters: Vec<Server>,
     ledger: &Ledger,
-    terms: Terms,
+    terms: Settings,
     closed_cleanly: bool,
 ) {
     let left = async |after: Duration, is_allowed: fn(&str) -> bool| {
@@ -278,7 +278,7 @@ pub(super) async fn check_what_is_left(
     left(LONG, |key| key.starts_with("distlock_promoted")).await;
 }
 
-async fn contend(run: Run, terms: Terms, failovers: &'static [Failover]) {
+async fn contend(run: Run, terms: Settings, failovers: &'static [Failover]) {
     let Run {
         world,
         seed,

@@ -28,7 +28,7 @@ impl Sharded {
             long: names("long"),
         };
         let stage = Self { cluster, names };
-        stage.look_out(false);
+        stage.set_quick_failover(false);
         stage
     }
 
@@ -84,7 +84,7 @@ impl Stage for Sharded {
         format!("redis-cluster://{}", master.addr())
     }
 
-    fn look_out(&self, quickly: bool) {
+    fn set_quick_failover(&self, quickly: bool) {
         let silence = if quickly { "1500" } else { PATIENT };
         for server in self.cluster.servers() {
             // One of them may be down.
@@ -96,7 +96,7 @@ impl Stage for Sharded {
     fn order(&self, master: &RedisServer) {
         let replica = self.cluster.replica_of(master);
         // For twice their node timeout, the others would not agree to replace the same master again.
-        self.look_out(true);
+        self.set_quick_failover(true);
         let mut ordered: Option<Instant> = None;
         wait_until("it takes its place", || {
             // A failover in progress starts anew if it is ordered again.

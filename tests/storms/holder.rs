@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use distlock::{Error, Guard, Lease, LostReason};
 
-use super::belief::{Belief, Diary};
+use super::hold_interval::{HoldInterval, HoldLog};
 use super::load::{BELIEVED, LOOK};
 use super::support::process::{Process, say, url};
-use super::terms::Terms;
+use super::terms::Settings;
 
 pub(crate) const ROLE: &str = "holder";
 
@@ -20,10 +20,10 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// Starts the process, which has connected when this returns, and has sent no request for the lock.
-    pub(crate) fn start(url: &str, terms: &Terms, lease: Duration, name: &str) -> Self {
-        let told = format!("{ROLE} {} {} {name}", terms.tell(), lease.as_millis());
+    pub(crate) fn start(url: &str, terms: &Settings, lease: Duration, name: &str) -> Self {
+        let told = format!("{ROLE} {} {} {name}", terms.to_line(), lease.as_millis());
         let process = Process::start(&told, url);
-        process.hear("ready");
+        process.expect_line("ready");
         Self {
             process,
             name: name.to_owned(),
@@ -36,8 +36,8 @@ impl Holder {
 
     /// Has it send requests until the outcome is known; returns `false` if no replica has the grant.
     pub(crate) fn asks(&mut self) -> bool {
-        self.process.tell("ask");
-        self.process.hear("") == HOLDS
+        self.process.send_line("ask");
+        self.process.expect_line("") == HOLDS
     }
 
     /// Does the same for a holder that must succeed, once all replicas keep up.
@@ -46,24 +46,24 @@ impl Holder {
     }
 
     /// Returns its belief until it was told of the loss, and the reason.
-    pub(crate) fn lost(&self) -> (Belief, String) {
-        let belief = self.process.hear(BELIEVED);
-        let belief = Belief::told(&belief).expect("it is one");
-        (belief, self.process.hear("lost"))
+    pub(crate) fn lost(&self) -> (HoldInterval, String) {
+        let belief = self.process.expect_line(BELIEVED);
+        let belief = HoldInterval::parse(&belief).expect("it is one");
+        (belief, self.process.expect_line("lost"))
     }
 
     /// Returns its belief up to now.
-    pub(crate) fn believes(&mut self) -> Belief {
-        self.process.tell("over");
-        let belief = self.process.hear(BELIEVED);
-        Belief::told(&belief).expect("it is one")
+    pub(crate) fn believes(&mut self) -> HoldInterval {
+        self.process.send_line("over");
+        let belief = self.process.expect_line(BELIEVED);
+        HoldInterval::parse(&belief).expect("it is one")
     }
 }
 
 pub(crate) async fn play(told: &str, orders: Receiver<String>) {
     let mut words = told.splitn(3, ' ');
     let mut word = || words.next().expect("there are three");
-    let terms = Terms::told(word());
+    let terms = Settings::parse(word());
     let lease = Duration::from_millis(word().parse().expect("milliseconds"));
     let connected = terms.builder(&url()).connect().await;
     let client = connected.expect("its server is up");
@@ -80,7 +80,7 @@ pub(crate) async fn play(told: &str, orders: Receiver<String>) {
             }
             tokio::time::sleep(LOOK).await;
         };
-        let begun = taken.and_then(|guard| Some((Diary::begin(&guard)?, guard)));
+        let begun = taken.and_then(|guard| Some((HoldLog::begin(&guard)?, guard)));
         let Some((diary, guard)) = begun else {
             say("refused");
             continue;
@@ -91,16 +91,16 @@ pub(crate) async fn play(told: &str, orders: Receiver<String>) {
     }
 }
 
-async fn watch(guard: &Guard, mut diary: Diary, orders: Receiver<String>) {
+async fn watch(guard: &Guard, mut diary: HoldLog, orders: Receiver<String>) {
     let mut lost: Option<LostReason> = None;
     while orders.try_recv() == Err(TryRecvError::Empty) {
         tokio::time::sleep(LOOK).await;
-        if !diary.look(guard) {
+        if !diary.check_hold(guard) {
             lost = guard.lost().await.map(|lost| lost.reason);
             break;
         }
     }
-    say(&format!("{BELIEVED}{}", diary.end(lost).tell()));
+    say(&format!("{BELIEVED}{}", diary.end(lost).to_line()));
     if let Some(reason) = lost {
         say(&format!("lost {reason:?}"));
     }

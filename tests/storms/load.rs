@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use distlock::{Client, Guard, Lease};
 
-use super::belief::{Diary, now};
+use super::hold_interval::{HoldLog, now};
 use super::support::SeededRng;
 use super::support::process::{Process, say, url};
-use super::terms::Terms;
+use super::terms::Settings;
 
 pub(crate) const ROLE: &str = "load";
 
@@ -18,10 +18,10 @@ pub(crate) const ROLE: &str = "load";
 pub(crate) const BELIEVED: &str = "believed ";
 
 /// Starts a process that acquires these; it prints `ready`, and begins at the first order.
-pub(crate) fn start(url: &str, terms: &Terms, names: &Names, seed: u64) -> Process {
+pub(crate) fn start(url: &str, terms: &Settings, names: &Names, seed: u64) -> Process {
     let [short, long] = [&names.short, &names.long].map(|names| names.join(","));
     Process::start(
-        &format!("{ROLE} {} {seed} {short} {long}", terms.tell()),
+        &format!("{ROLE} {} {seed} {short} {long}", terms.to_line()),
         url,
     )
 }
@@ -36,7 +36,7 @@ pub(crate) struct Names {
 pub(crate) async fn play(told: &str, orders: Receiver<String>) {
     let mut words = told.split(' ');
     let mut word = || words.next().expect("there are four");
-    let terms = Terms::told(word());
+    let terms = Settings::parse(word());
     let seed = word().parse().expect("a number");
     let mut names = || word().split(',').map(str::to_owned).collect::<Vec<_>>();
     let (short, long) = (names(), names());
@@ -72,7 +72,7 @@ pub(crate) async fn play(told: &str, orders: Receiver<String>) {
 
 struct Player {
     client: Client,
-    terms: Terms,
+    terms: Settings,
     names: Vec<String>,
     rng: SeededRng,
     /// Whether it holds for longer than a moment.
@@ -106,7 +106,7 @@ impl Player {
     }
 
     async fn hold(&mut self, guard: Guard) {
-        let Some(mut diary) = Diary::begin(&guard) else {
+        let Some(mut diary) = HoldLog::begin(&guard) else {
             return;
         };
         let longest = if self.keeps {
@@ -119,17 +119,17 @@ impl Player {
         let mut held = true;
         while held && now() < until && !self.over.load(Ordering::Relaxed) {
             tokio::time::sleep(LOOK).await;
-            held = diary.look(&guard);
+            held = diary.check_hold(&guard);
         }
         if held {
             // The last moment at which the lock was surely held; from then on it is being released.
-            held = diary.look(&guard);
+            held = diary.check_hold(&guard);
         }
         let lost = match held {
             true => None,
             false => guard.lost().await.map(|lost| lost.reason),
         };
-        say(&format!("{BELIEVED}{}", diary.end(lost).tell()));
+        say(&format!("{BELIEVED}{}", diary.end(lost).to_line()));
         // A loss, or a missing reply, changes nothing of the belief.
         let _ = guard.release().await;
     }

@@ -7,7 +7,7 @@ use super::sentinel::Watched;
 use super::stage::Failover::{self, Killed, LostWrite, Ordered, Split, TakenOver};
 use super::stage::Stage;
 use super::storm::{Outcome, Plan, play};
-use super::terms::Terms;
+use super::terms::Settings;
 
 const PROCESSES: usize = 8;
 const ROUNDS: usize = 6;
@@ -16,7 +16,7 @@ const ROUNDS: usize = 6;
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn sentinel_with_delay_and_acks() {
     let stage = Watched::start();
-    let terms = Terms::all(LEASE, stage.replicas());
+    let terms = Settings::all(LEASE, stage.replicas());
     played(&stage, terms, &SENTINEL).no_two_believed();
 }
 
@@ -24,39 +24,39 @@ fn sentinel_with_delay_and_acks() {
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn sentinel_with_delay_alone() {
-    let terms = Terms::delay_alone(LONG_LEASE);
+    let terms = Settings::delay_alone(LONG_LEASE);
     played(&Watched::start(), terms, &DEATHS).no_two_believed();
 }
 
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn cluster_with_delay_alone() {
-    let terms = Terms::delay_alone(LONG_LEASE);
+    let terms = Settings::delay_alone(LONG_LEASE);
     played(&Sharded::start(), terms, &DEATHS).no_two_believed();
 }
 
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn sentinel_with_neither() {
-    played(&Watched::start(), Terms::none(), &SENTINEL).two_believed();
+    played(&Watched::start(), Settings::none(), &SENTINEL).two_believed();
 }
 
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn cluster_with_delay_and_acks() {
     let stage = Sharded::start();
-    let terms = Terms::all(LEASE, stage.replicas());
+    let terms = Settings::all(LEASE, stage.replicas());
     played(&stage, terms, &CLUSTER).no_two_believed();
 }
 
 #[test]
 #[ignore = "minutes: `scripts/failover` plays it"]
 fn cluster_with_neither() {
-    played(&Sharded::start(), Terms::none(), &CLUSTER).two_believed();
+    played(&Sharded::start(), Settings::none(), &CLUSTER).two_believed();
 }
 
 /// Plays the failovers, and checks that locks were granted again at once.
-fn played(stage: &impl Stage, terms: Terms, kinds: &[Failover]) -> Outcome {
+fn played(stage: &impl Stage, terms: Settings, kinds: &[Failover]) -> Outcome {
     let failovers = (0..ROUNDS).flat_map(|_| kinds.iter().copied());
     let plan = Plan {
         terms,

@@ -15,8 +15,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod belief;
 mod cluster;
+mod hold_interval;
 mod holder;
 mod load;
 mod long;

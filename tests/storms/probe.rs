@@ -7,9 +7,9 @@ use distlock::{Client, Guard};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use super::belief::{Belief, Diary, now};
+use super::hold_interval::{HoldInterval, HoldLog, now};
 use super::load::LOOK;
-use super::terms::Terms;
+use super::terms::Settings;
 
 pub(crate) struct Probe {
     // Declared before its runtime, which it needs to the end.
@@ -18,7 +18,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    pub(crate) fn connect(url: &str, terms: &Terms) -> Self {
+    pub(crate) fn connect(url: &str, terms: &Settings) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -51,12 +51,12 @@ impl Probe {
     }
 
     /// Requests from now on a lock that another process may believe in, keeps it for a moment, and returns its own belief.
-    pub(crate) fn rival(&self, name: &str) -> Rival {
+    pub(crate) fn rival(&self, name: &str) -> ContendingTask {
         let (client, name) = (self.client.clone(), name.to_owned());
         let rival = self.runtime.spawn(async move {
             let (mut diary, guard) = loop {
                 let guard = granted(&client, &name).await;
-                if let Some(diary) = Diary::begin(&guard) {
+                if let Some(diary) = HoldLog::begin(&guard) {
                     break (diary, guard);
                 }
             };
@@ -64,24 +64,24 @@ impl Probe {
             let mut held = true;
             while held && now() < until {
                 tokio::time::sleep(LOOK).await;
-                held = diary.look(&guard);
+                held = diary.check_hold(&guard);
             }
             let belief = diary.end(None);
             // Whether the lock was still held changes nothing of that.
             let _ = guard.release().await;
             belief
         });
-        Rival(rival)
+        ContendingTask(rival)
     }
 
-    pub(crate) fn until_done(&self, rival: Rival) -> Belief {
+    pub(crate) fn until_done(&self, rival: ContendingTask) -> HoldInterval {
         let belief = self.runtime.block_on(rival.0);
         belief.expect("it gets it some time")
     }
 }
 
 /// A task that acquires a lock that another process holds; see [`Probe::rival`].
-pub(crate) struct Rival(JoinHandle<Belief>);
+pub(crate) struct ContendingTask(JoinHandle<HoldInterval>);
 
 /// The time of the grant; see [`Probe::returns`].
 pub(crate) struct Returns(JoinHandle<Duration>);

@@ -80,7 +80,7 @@ impl Stage for Watched {
         format!("redis+unix://{}", master.socket_path().display())
     }
 
-    fn look_out(&self, quickly: bool) {
+    fn set_quick_failover(&self, quickly: bool) {
         let silence = if quickly { 1 } else { 60 };
         self.topology.call_down_after(Duration::from_secs(silence));
     }

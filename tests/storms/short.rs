@@ -8,7 +8,7 @@ use super::sentinel::Watched;
 use super::stage::Failover::{Killed, LostWrite, Split};
 use super::stage::Stage;
 use super::storm::{Plan, play};
-use super::terms::Terms;
+use super::terms::Settings;
 
 #[test]
 fn behind_sentinels_no_two_clients_hold_a_lock_with_delay_and_acks() {
@@ -23,7 +23,7 @@ fn in_a_cluster_no_two_clients_hold_a_lock_with_delay_and_acks() {
 /// Checks that locks are granted again as well: the probe waits for that.
 fn no_two_believe_with_delay_and_acks(stage: &impl Stage) {
     let plan = Plan {
-        terms: Terms::all(LEASE, stage.replicas()),
+        terms: Settings::all(LEASE, stage.replicas()),
         failovers: vec![Killed, LostWrite, Split],
         processes: 3,
     };

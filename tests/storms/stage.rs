@@ -35,7 +35,7 @@ pub(crate) trait Stage {
 
     /// Sets whether a master is replaced after a second or so of silence. Otherwise the limit is long, for a busy machine: only the
     /// provoked failovers are to happen.
-    fn look_out(&self, quickly: bool);
+    fn set_quick_failover(&self, quickly: bool);
 
     /// Has a replica take its place, by a coordinated failover.
     fn order(&self, master: &RedisServer);

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::belief::{Belief, Overlap, now, overlaps};
+use super::hold_interval::{HoldInterval, Overlap, now, overlaps};
 use super::holder::Holder;
 use super::load::{self, BELIEVED};
-use super::probe::{Probe, Rival, until};
+use super::probe::{ContendingTask, Probe, until};
 use super::stage::{Failover, Stage, followed_by, until_promoted};
 use super::support::process::Process;
 use super::support::replication::is_master;
-use super::terms::Terms;
+use super::terms::Settings;
 
 /// The parameters of a storm.
 pub(crate) struct Plan {
-    pub(crate) terms: Terms,
+    pub(crate) terms: Settings,
     pub(crate) failovers: Vec<Failover>,
     /// The number of processes that acquire locks all the time.
     pub(crate) processes: usize,
@@ -58,10 +58,10 @@ pub(crate) fn play(stage: &impl Stage, plan: &Plan) -> Outcome {
 
 struct Storm<'a, S> {
     stage: &'a S,
-    terms: Terms,
+    terms: Settings,
     probe: Probe,
     workers: Vec<Process>,
-    beliefs: Vec<Belief>,
+    beliefs: Vec<HoldInterval>,
     contested: Vec<String>,
     slowest: Duration,
 }
@@ -78,8 +78,8 @@ impl<'a, S: Stage> Storm<'a, S> {
         });
         let mut workers: Vec<Process> = started.collect();
         for worker in &mut workers {
-            worker.hear("ready");
-            worker.tell("go");
+            worker.expect_line("ready");
+            worker.send_line("go");
         }
         Self {
             stage,
@@ -98,9 +98,9 @@ impl<'a, S: Stage> Storm<'a, S> {
         for at in 0..self.workers.len() {
             let mut more = 0;
             until("it goes on", || {
-                let heard = self.workers[at].heard();
+                let heard = self.workers[at].new_lines();
                 let said = heard.iter().filter_map(|line| line.strip_prefix(BELIEVED));
-                let believed = said.map(|said| Belief::told(said).expect("it is one"));
+                let believed = said.map(|said| HoldInterval::parse(said).expect("it is one"));
                 let before = self.beliefs.len();
                 self.beliefs.extend(believed);
                 more += self.beliefs.len() - before;
@@ -142,7 +142,7 @@ impl<'a, S: Stage> Storm<'a, S> {
                 stage.cut_off(old);
             }
         }
-        stage.look_out(true);
+        stage.set_quick_failover(true);
         let new = until_promoted(&followers);
         let promoted = now();
         let returns = self.probe.returns(stage.name_at(round, "fresh"));
@@ -151,11 +151,11 @@ impl<'a, S: Stage> Storm<'a, S> {
             .map(|holder| self.probe.rival(holder.name()));
         stage.until_found(new);
         let found = now();
-        stage.look_out(false);
+        stage.set_quick_failover(false);
         let mut due = found + terms.waits();
         if terms.acks > 0 {
             if failover == Failover::Split {
-                self.is_told_by_its_clock(holder.as_ref().expect("there is one"));
+                self.is_notified_by_its_clock(holder.as_ref().expect("there is one"));
             }
             // Nothing is granted before all replicas are there again.
             stage.rejoin(old, new);
@@ -204,14 +204,14 @@ impl<'a, S: Stage> Storm<'a, S> {
 
     /// Checks that the holder is told of the loss by its own clock: its server serves it all the time, and that server's replies do not
     /// count.
-    fn is_told_by_its_clock(&mut self, holder: &Holder) {
+    fn is_notified_by_its_clock(&mut self, holder: &Holder) {
         let (belief, why) = holder.lost();
         assert_eq!(why, "Expired");
         self.beliefs.push(belief);
     }
 
     /// Records the belief of a rival, which has requested the holder's lock since there was a new master, and that of the holder.
-    fn contest(&mut self, holder: &mut Holder, rival: Rival) {
+    fn contest(&mut self, holder: &mut Holder, rival: ContendingTask) {
         self.beliefs.push(self.probe.until_done(rival));
         if self.terms.acks == 0 {
             self.beliefs.push(holder.believes());
@@ -221,7 +221,7 @@ impl<'a, S: Stage> Storm<'a, S> {
 
     fn end(mut self, plan: &Plan) -> Outcome {
         for worker in &mut self.workers {
-            worker.tell("over");
+            worker.send_line("over");
         }
         for worker in &mut self.workers {
             let said = worker.last_words();
@@ -230,7 +230,7 @@ impl<'a, S: Stage> Storm<'a, S> {
                 "it plays to the end"
             );
             let said = said.iter().filter_map(|line| line.strip_prefix(BELIEVED));
-            let believed = said.map(|said| Belief::told(said).expect("it is one"));
+            let believed = said.map(|said| HoldInterval::parse(said).expect("it is one"));
             self.beliefs.extend(believed);
         }
         let grants = self.beliefs.len();

@@ -6,7 +6,7 @@ use distlock::{Client, ClientBuilder, Durability, Lease};
 
 /// The options, which are the same for all clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Terms {
+pub(crate) struct Settings {
     pub(crate) lease: Duration,
     /// Whether there is a delay, as long as the lease.
     pub(crate) delay: bool,
@@ -14,7 +14,7 @@ pub(crate) struct Terms {
     pub(crate) acks: u32,
 }
 
-impl Terms {
+impl Settings {
     /// Returns the options of a client with default settings.
     pub(crate) const fn none() -> Self {
         Self {
@@ -70,12 +70,12 @@ impl Terms {
         }
     }
 
-    /// Returns the text that a worker receives; see [`told`](Self::told).
-    pub(crate) fn tell(&self) -> String {
+    /// Returns the text that a worker receives; see [`parse`](Self::parse).
+    pub(crate) fn to_line(&self) -> String {
         format!("{},{},{}", self.lease.as_millis(), self.delay, self.acks)
     }
 
-    pub(crate) fn told(word: &str) -> Self {
+    pub(crate) fn parse(word: &str) -> Self {
         let mut parts = word.split(',');
         let mut part = || parts.next().expect("there are three");
         Self {

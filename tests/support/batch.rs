@@ -7,7 +7,7 @@ use super::form::Form;
 /// A batch script for one kind of lock, with the scripts that it can call.
 struct Batch {
     /// In the order of their numbers.
-    passengers: [Passenger; 5],
+    passengers: [BatchScript; 5],
     /// The text before it is changed to one of its forms.
     text: String,
     /// The hashes of the text, one for each form.
@@ -16,10 +16,10 @@ struct Batch {
 
 /// A script that a batch can call: its text, its number of keys, and for each argument the value that it has if it is not
 /// sent.
-type Passenger = (&'static str, usize, &'static [Option<&'static str>]);
+type BatchScript = (&'static str, usize, &'static [Option<&'static str>]);
 
 static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
-    let plain: [Passenger; 5] = [
+    let plain: [BatchScript; 5] = [
         (
             lua!("format/owner" then "format/lock" then "mutex/acquire"),
             2,
@@ -34,7 +34,7 @@ static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
         ),
         (lua!("mutex/release"), 1, &[None; 3]),
     ];
-    let fenced: [Passenger; 5] = [
+    let fenced: [BatchScript; 5] = [
         (FENCED, 3, &[None, Some("1"), Some("1"), None, None]),
         (lua!("mutex/release"), 1, RELEASED),
         (lua!("fenced/token" then "fenced/transfer"), 3, &[None; 6]),
@@ -42,7 +42,7 @@ static BATCHES: LazyLock<[Batch; 3]> = LazyLock::new(|| {
         (lua!("mutex/release"), 1, &[None; 3]),
     ];
     // The store of a simple lock does not count holds.
-    let simple: [Passenger; 5] = [
+    let simple: [BatchScript; 5] = [
         (
             lua!("format/simple" then "simple/acquire"),
             2,
@@ -62,7 +62,7 @@ const FENCED: &str =
     lua!("format/owner" then "format/lock" then "fenced/token" then "fenced/acquire");
 
 impl Batch {
-    fn new(passengers: [Passenger; 5]) -> Self {
+    fn new(passengers: [BatchScript; 5]) -> Self {
         let head = "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\n";
         let main = include_str!("../../src/engine/redis/lua/batch.lua");
         let functions = (1..).zip(passengers).map(|(script, (text, keys, args))| {

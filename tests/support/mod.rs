@@ -51,7 +51,7 @@ pub(crate) use self::redis::{RedisServer, patient_connection};
 pub(crate) use self::seed::SeededRng;
 pub(crate) use self::sentinel::Topology;
 pub(crate) use self::servers::{Arrangement, Servers};
-pub(crate) use self::witness::{Script, Witness, Words, args};
+pub(crate) use self::witness::{CommandMonitor, Script, Words, args};
 
 /// Returns the options of a client. The same test may run in a simulated world as well, which has its own `builder`.
 pub(crate) fn builder(url: &str) -> distlock::ClientBuilder {

@@ -68,7 +68,7 @@ impl Process {
     }
 
     /// Waits for the worker's next line, which must begin with this word, and returns the rest.
-    pub(crate) fn hear(&self, word: &str) -> String {
+    pub(crate) fn expect_line(&self, word: &str) -> String {
         self.hear_within(PATIENCE, word)
     }
 
@@ -84,11 +84,11 @@ impl Process {
     }
 
     /// Returns the lines that have arrived and were not read before.
-    pub(crate) fn heard(&self) -> Vec<String> {
+    pub(crate) fn new_lines(&self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    pub(crate) fn tell(&mut self, order: &str) {
+    pub(crate) fn send_line(&mut self, order: &str) {
         writeln!(self.orders, "{order}").expect("the worker listens");
     }
 
@@ -149,10 +149,10 @@ impl Drop for Process {
 /// Starts the workers together, once each is ready, and waits until they are done.
 pub(crate) fn race(workers: &mut [Process]) {
     for worker in &mut *workers {
-        worker.hear("ready");
+        worker.expect_line("ready");
     }
     for worker in &mut *workers {
-        worker.tell("go");
+        worker.send_line("go");
     }
     for worker in workers {
         worker.hear_within(6 * PATIENCE, "done");

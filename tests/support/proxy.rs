@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::sync::watch;
 
 use self::connection::{Answer, Cut};
-use self::places::Places;
+use self::places::PortMap;
 pub(crate) use self::rule::{Fault, Match};
 use self::rule::{Injection, Rule};
 use super::transport::{Listener, Port, Stream};
@@ -52,7 +52,7 @@ impl ChaosProxy {
     ) -> Self {
         let ports: Vec<Port> = servers.iter().map(|_| Port::bind()).collect();
         let proxies: Vec<SocketAddr> = ports.iter().map(Port::addr).collect();
-        let places = Arc::new(Places::new(servers, &proxies));
+        let places = Arc::new(PortMap::new(servers, &proxies));
         let each = ports.into_iter().zip(servers);
         let mut each = each.map(|(port, server)| Self::on(port, *server, places.clone()));
         let mut first = each.next().expect("there is a server");
@@ -61,13 +61,13 @@ impl ChaosProxy {
         first
     }
 
-    fn on(port: Port, upstream: SocketAddr, places: Arc<Places>) -> Self {
+    fn on(port: Port, upstream: SocketAddr, places: Arc<PortMap>) -> Self {
         let addr = port.addr();
         let shared = Arc::new(Shared {
             upstream,
             places,
             book: Mutex::default(),
-            let_go: watch::Sender::new(0),
+            deliver_held: watch::Sender::new(0),
             partitioned: watch::Sender::new(false),
         });
         let listener = port.serve({
@@ -112,8 +112,8 @@ impl ChaosProxy {
     }
 
     /// Forwards every request and reply that [`Fault::HoldRequest`] or [`Fault::HoldReply`] holds at this moment.
-    pub(crate) fn let_go(&self) {
-        self.shared.let_go.send_modify(|times| *times += 1);
+    pub(crate) fn deliver_held(&self) {
+        self.shared.deliver_held.send_modify(|times| *times += 1);
     }
 
     /// Closes the client's side of every connection. Requests that the proxy has read are still delivered.
@@ -181,10 +181,10 @@ impl ChaosProxy {
 /// The state that the proxy's handle and its connections share.
 struct Shared {
     upstream: SocketAddr,
-    places: Arc<Places>,
+    places: Arc<PortMap>,
     book: Mutex<Book>,
-    /// How often [`ChaosProxy::let_go`] was called.
-    let_go: watch::Sender<u64>,
+    /// How often [`ChaosProxy::deliver_held`] was called.
+    deliver_held: watch::Sender<u64>,
     partitioned: watch::Sender<bool>,
 }
 

@@ -16,12 +16,12 @@ use tempfile::TempDir;
 
 mod ask;
 mod folder;
-mod mortal;
+mod killed_on_exit;
 mod process;
 
 use self::folder::folder;
-pub(crate) use self::mortal::PROGRAM;
-use self::mortal::{mortal, program};
+pub(crate) use self::killed_on_exit::PROGRAM;
+use self::killed_on_exit::{killed_on_exit, program};
 use self::process::{Process, spawn};
 use super::login::Rights;
 use super::port::Port;
@@ -193,7 +193,7 @@ impl RedisServer {
     fn launch(&self) -> Result<(), String> {
         let log = self.dir.path().join("redis.log");
         let output = File::create(&log).expect("the folder is ours");
-        let mut command = mortal(&program());
+        let mut command = killed_on_exit(&program());
         let port = self.port().to_string();
         let open = if self.tls { "0" } else { &port };
         command.args(&self.file);

@@ -257,7 +257,7 @@ pub(crate) fn named(sentinel: &RedisServer) -> Option<u16> {
 }
 
 /// Returns the number of a server's connections, without those of sentinels, of replicas and of the fixture.
-pub(crate) fn visitors(server: &RedisServer) -> usize {
+pub(crate) fn client_connections(server: &RedisServer) -> usize {
     let list: String = server.query(&["CLIENT", "LIST"]);
     let visits = |line: &&str| {
         let has = |word: &str| line.split(' ').any(|field| field.starts_with(word));

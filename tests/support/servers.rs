@@ -77,7 +77,7 @@ impl Servers {
     }
 
     /// Loads scripts, given as they are written, into every master.
-    pub(crate) fn make_known<'a>(&self, scripts: impl Iterator<Item = &'a str>) {
+    pub(crate) fn load_all<'a>(&self, scripts: impl Iterator<Item = &'a str>) {
         for script in scripts {
             let script = self.form().of(script);
             for server in self.masters() {

@@ -16,14 +16,14 @@ use super::{RedisServer, eventually};
 /// Reads the server's commands with `MONITOR`. It records every script call, the calls of a batch one by one, and without
 /// scripts the writes and the reads that precede them. The server must have loaded the scripts before, and names must not
 /// need quoting.
-pub(crate) struct Witness {
+pub(crate) struct CommandMonitor {
     seen: Arc<Mutex<HashMap<String, Vec<Words>>>>,
     reader: AbortHandle,
 }
 
 pub(crate) type Words = Vec<String>;
 
-impl Witness {
+impl CommandMonitor {
     pub(crate) async fn start(server: &RedisServer) -> Self {
         let mut stream = connect(server.addr()).await.expect("the server runs");
         let login = Rights::from_env().greeting();
@@ -106,7 +106,7 @@ impl Witness {
     }
 }
 
-impl Drop for Witness {
+impl Drop for CommandMonitor {
     fn drop(&mut self) {
         self.reader.abort();
     }
@@ -158,7 +158,7 @@ impl Script {
     ];
 
     /// Loads all of them and their batch scripts into a server: a rule also counts a call that is answered with NOSCRIPT.
-    pub(crate) fn make_known(server: &RedisServer) {
+    pub(crate) fn load_all(server: &RedisServer) {
         for script in Self::every_text() {
             server.cmd(&["SCRIPT", "LOAD", script]);
         }

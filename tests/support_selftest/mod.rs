@@ -88,7 +88,7 @@ async fn a_held_request_is_delivered_after_its_client_has_disconnected() {
     asking.abort();
     let mut other = patient_connection(&proxy.url()).await;
     assert_eq!(incr(&mut other).await.unwrap(), 1, "it overtakes");
-    proxy.let_go();
+    proxy.deliver_held();
     until_counted(&server, 2).await;
 }
 
@@ -100,7 +100,7 @@ async fn a_held_reply_arrives_when_it_is_let_go() {
     until_injected(&proxy).await;
     until_counted(&server, 1).await;
     assert!(!asking.is_finished());
-    proxy.let_go();
+    proxy.deliver_held();
     assert_eq!(asking.await.unwrap().unwrap(), 1);
 }
 

@@ -10,8 +10,8 @@ use distlock::Error;
 use distlock::blocking::Client;
 use tracing::{Dispatch, dispatcher};
 
-use super::subscribers::Bad;
-use super::{Manner, Misbehaviour, PATIENCE, Store};
+use super::subscribers::MisbehavingSubscriber;
+use super::{Behaviour, Misbehaviour, PATIENCE, Store};
 
 /// The environment variable with the url, for the process that has such a subscriber for all its threads.
 const URL: &str = "DISTLOCK_TEST_URL";
@@ -48,12 +48,12 @@ fn carries_out_its_calls(store: Store, bad: &Misbehaviour, subscriber: Option<Di
     assert!(calls > 0, "the subscriber is called");
 }
 
-fn with_a_bad_subscriber(store: &Store, manner: Manner) {
+fn with_a_bad_subscriber(store: &Store, manner: Behaviour) {
     let program = env::current_exe().expect("this runs from a file");
     let mut worker = Command::new(program);
     worker.args(["--exact", "blocking::worker", "--ignored", "--nocapture"]);
     worker.env(URL, &store.url);
-    if manner == Manner::Blocks {
+    if manner == Behaviour::Blocks {
         worker.env(BLOCKS, "");
     }
     let ended = worker.output().expect("this program can be started again");
@@ -68,11 +68,11 @@ fn worker() {
         return;
     };
     let manner = match env::var_os(BLOCKS) {
-        Some(_) => Manner::Blocks,
-        None => Manner::Panics,
+        Some(_) => Behaviour::Blocks,
+        None => Behaviour::Panics,
     };
     let bad = Arc::new(Misbehaviour::new(manner));
-    let subscriber = Dispatch::new(Bad(bad.clone()));
+    let subscriber = Dispatch::new(MisbehavingSubscriber(bad.clone()));
     dispatcher::set_global_default(subscriber).expect("it is the only one");
     carries_out_its_calls(Store { url, _folder: None }, &bad, None);
 }
@@ -80,8 +80,8 @@ fn worker() {
 #[test]
 fn events_of_blocking_calls_go_to_the_subscriber_that_was_current_when_their_client_connected() {
     let store = Store::memory();
-    let bad = Arc::new(Misbehaviour::new(Manner::Blocks));
-    let subscriber = Dispatch::new(Bad(bad.clone()));
+    let bad = Arc::new(Misbehaviour::new(Behaviour::Blocks));
+    let subscriber = Dispatch::new(MisbehavingSubscriber(bad.clone()));
     carries_out_its_calls(store, &bad, Some(subscriber));
 }
 
@@ -90,7 +90,7 @@ macro_rules! on_every_store {
         $(
             #[test]
             fn $test() {
-                with_a_bad_subscriber(&Store::$store(), Manner::$manner);
+                with_a_bad_subscriber(&Store::$store(), Behaviour::$manner);
             }
         )+
     };

@@ -72,7 +72,7 @@ impl Store {
 
 /// The behaviour of the application's code when it is called.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Manner {
+enum Behaviour {
     Panics,
     /// The code blocks until the test releases it.
     Blocks,
@@ -81,14 +81,14 @@ enum Manner {
 /// Code that misbehaves when it is called, and counts the calls.
 #[derive(Debug)]
 struct Misbehaviour {
-    manner: Manner,
+    manner: Behaviour,
     calls: AtomicUsize,
     released: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Misbehaviour {
-    const fn new(manner: Manner) -> Self {
+    const fn new(manner: Behaviour) -> Self {
         Self {
             manner,
             calls: AtomicUsize::new(0),
@@ -99,7 +99,7 @@ impl Misbehaviour {
 
     fn call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if self.manner == Manner::Panics {
+        if self.manner == Behaviour::Panics {
             panic!("the application's code panics");
         }
         let released = self.released.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,14 +12,14 @@ use super::PATIENCE;
 
 /// Checks the guard at every warning about a quorum.
 #[derive(Default)]
-struct Curious {
+struct GuardCheck {
     held: OnceLock<QuorumHeld>,
     has_asked: AtomicBool,
 }
 
-struct Asks(Arc<Curious>);
+struct CheckingSubscriber(Arc<GuardCheck>);
 
-impl Subscriber for Asks {
+impl Subscriber for CheckingSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() == tracing::Level::WARN
     }
@@ -51,8 +51,8 @@ impl Subscriber for Asks {
 
 #[test]
 fn a_subscriber_may_query_the_quorum_guard_of_an_event() {
-    let curious = Arc::new(Curious::default());
-    let subscriber = Dispatch::new(Asks(curious.clone()));
+    let curious = Arc::new(GuardCheck::default());
+    let subscriber = Dispatch::new(CheckingSubscriber(curious.clone()));
     let (done, is_done) = std::sync::mpsc::channel();
     // On a thread of its own: a thread that waits for itself never comes back.
     std::thread::spawn(move || {
@@ -68,7 +68,7 @@ fn a_subscriber_may_query_the_quorum_guard_of_an_event() {
     done.expect("nobody waits for itself");
 }
 
-async fn loses(curious: Arc<Curious>) {
+async fn loses(curious: Arc<GuardCheck>) {
     let mut clients = Vec::new();
     for member in 0..3 {
         let url = format!("memory:a curious subscriber's {member}");

@@ -9,14 +9,14 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use super::{
-    Manner, Misbehaviour, PATIENCE, Store, a_loss_is_notified, a_release_is_noticed, closes,
+    Behaviour, Misbehaviour, PATIENCE, Store, a_loss_is_notified, a_release_is_noticed, closes,
     eventually, stays_renewed,
 };
 
 /// Subscribes to every event and misbehaves at each.
-pub(super) struct Bad(pub(super) Arc<Misbehaviour>);
+pub(super) struct MisbehavingSubscriber(pub(super) Arc<Misbehaviour>);
 
-impl Subscriber for Bad {
+impl Subscriber for MisbehavingSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("distlock")
     }
@@ -38,9 +38,9 @@ impl Subscriber for Bad {
     fn exit(&self, _: &Id) {}
 }
 
-async fn a_bad_subscriber_costs_nobody_a_lock(store: Store, manner: Manner, name: &str) {
+async fn a_bad_subscriber_costs_nobody_a_lock(store: Store, manner: Behaviour, name: &str) {
     let bad = Arc::new(Misbehaviour::new(manner));
-    let subscriber = Dispatch::new(Bad(bad.clone()));
+    let subscriber = Dispatch::new(MisbehavingSubscriber(bad.clone()));
     // Events of the library's own tasks go to the subscriber that is current while the client connects.
     let connecting = store.builder().connect().with_subscriber(subscriber);
     let client = connecting.await.expect("the store is up");
@@ -63,13 +63,13 @@ async fn a_bad_subscriber_costs_nobody_a_lock(store: Store, manner: Manner, name
         bad.calls() > 0
     })
     .await;
-    if manner == Manner::Panics {
+    if manner == Behaviour::Panics {
         // It is called again after a panic.
         eventually(PATIENCE, "it is called again", async || bad.calls() > 3).await;
     }
     closes(client).await;
     assert!(
-        manner == Manner::Panics || bad.calls() == 1,
+        manner == Behaviour::Panics || bad.calls() == 1,
         "it blocks once"
     );
     bad.release();
@@ -81,7 +81,7 @@ macro_rules! on_every_store {
             #[tokio::test]
             async fn $test() {
                 let name = stringify!($test);
-                a_bad_subscriber_costs_nobody_a_lock(Store::$store(), Manner::$manner, name).await;
+                a_bad_subscriber_costs_nobody_a_lock(Store::$store(), Behaviour::$manner, name).await;
             }
         )+
     };

@@ -10,21 +10,22 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use super::{
-    Manner, Misbehaviour, PATIENCE, Store, a_loss_is_notified, a_release_is_noticed, closes,
+    Behaviour, Misbehaviour, PATIENCE, Store, a_loss_is_notified, a_release_is_noticed, closes,
     eventually, stays_renewed,
 };
 
 /// A task that misbehaves when it is woken.
-struct Bad(Misbehaviour);
+struct MisbehavingTask(Misbehaviour);
 
-impl Wake for Bad {
+impl Wake for MisbehavingTask {
     fn wake(self: Arc<Self>) {
         self.0.call();
     }
 }
 
-async fn a_bad_waker_costs_nobody_a_lock(store: Store, manner: Manner, name: &str) {
-    let bad: [Arc<Bad>; 4] = std::array::from_fn(|_| Arc::new(Bad(Misbehaviour::new(manner))));
+async fn a_bad_waker_costs_nobody_a_lock(store: Store, manner: Behaviour, name: &str) {
+    let bad: [Arc<MisbehavingTask>; 4] =
+        std::array::from_fn(|_| Arc::new(MisbehavingTask(Misbehaviour::new(manner))));
     let wakers: Vec<Waker> = bad.iter().cloned().map(Waker::from).collect();
     let [of_loss, of_queue, of_release, of_reply] = &*wakers else {
         panic!("there are four of them");
@@ -106,7 +107,7 @@ fn is_pending<F: Future>(future: Pin<&mut F>, waker: &Waker) -> bool {
 /// Polls the future until nothing has woken it for a while. If it is woken by something else than what it waits for after that, it is woken
 /// all the same.
 async fn until_it_sleeps<F: Future>(mut future: Pin<&mut F>) {
-    let woken = Arc::new(Woken::default());
+    let woken = Arc::new(WakeFlag::default());
     let waker = Waker::from(woken.clone());
     loop {
         poll(future.as_mut(), &waker);
@@ -118,15 +119,15 @@ async fn until_it_sleeps<F: Future>(mut future: Pin<&mut F>) {
 }
 
 #[derive(Default)]
-struct Woken(tokio::sync::Notify);
+struct WakeFlag(tokio::sync::Notify);
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }
 }
 
-async fn called(bad: &Bad, what: &str) {
+async fn called(bad: &MisbehavingTask, what: &str) {
     eventually(PATIENCE, what, async || bad.0.calls() > 0).await;
 }
 
@@ -136,7 +137,7 @@ macro_rules! on_every_store {
             #[tokio::test]
             async fn $test() {
                 let name = stringify!($test);
-                a_bad_waker_costs_nobody_a_lock(Store::$store(), Manner::$manner, name).await;
+                a_bad_waker_costs_nobody_a_lock(Store::$store(), Behaviour::$manner, name).await;
             }
         )+
     };

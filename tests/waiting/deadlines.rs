@@ -73,7 +73,7 @@ fn the_deadline_covers_subscribing() {
             let held = proxy.injected();
             assert!(held.iter().any(|held| held.contains(command)), "{held:?}");
             proxy.clear_rules();
-            proxy.let_go();
+            proxy.deliver_held();
             eventually(PATIENCE, "nobody listens any more", async || {
                 server.pubsub_channels().is_empty()
             })

@@ -12,13 +12,13 @@ use super::{PATIENCE, connect, ended, release};
 use crate::support::{Java, RedisServer, eventually, simulated};
 
 /// Tasks of one client that take turns without a pause.
-struct Crowd {
+struct ContendingTasks {
     grants: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
     tasks: JoinSet<()>,
 }
 
-impl Crowd {
+impl ContendingTasks {
     fn start(client: &Client, size: usize, hold: Duration) -> Self {
         let mut crowd = Self {
             grants: Arc::default(),
@@ -61,10 +61,14 @@ fn two_clients_that_contend_all_the_time_share_the_lock() {
             let server = RedisServer::start();
             let mut crowds = Vec::new();
             for _ in 0..2 {
-                crowds.push(Crowd::start(&connect(&server.url()).await, 16, hold));
+                crowds.push(ContendingTasks::start(
+                    &connect(&server.url()).await,
+                    16,
+                    hold,
+                ));
             }
             sleep(Duration::from_secs(5)).await;
-            let grants: Vec<u64> = crowds.iter().map(Crowd::grants).collect();
+            let grants: Vec<u64> = crowds.iter().map(ContendingTasks::grants).collect();
             for crowd in crowds {
                 crowd.stop().await;
             }
@@ -77,7 +81,7 @@ fn two_clients_that_contend_all_the_time_share_the_lock() {
 /// Plays another program that acquires the lock once and releases it.
 async fn has_its_turn(server: &RedisServer, turn: impl AsyncFn()) {
     for hold in HOLDS {
-        let crowd = Crowd::start(&connect(&server.url()).await, 64, hold);
+        let crowd = ContendingTasks::start(&connect(&server.url()).await, 64, hold);
         for round in 0..10 {
             let enough = crowd.grants() + 50;
             eventually(PATIENCE, "the crowd goes on", async || {

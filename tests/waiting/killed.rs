@@ -13,7 +13,7 @@ const LEASE: Duration = Duration::from_secs(6);
 const DYING: &str = "dying";
 
 /// Returns a client of a process that ends abruptly: nothing that it sends arrives any more.
-async fn dying(server: &RedisServer) -> Client {
+async fn client_of_a_dying_process(server: &RedisServer) -> Client {
     let builder = world().client_of(&server.url(), DYING);
     let client = builder.default_lease(Lease::KeepAlive(LEASE)).connect();
     client.await.expect("the server is up")
@@ -23,7 +23,10 @@ async fn dying(server: &RedisServer) -> Client {
 fn a_killed_holder_frees_its_lock_within_its_lease_and_a_quarter_of_a_second() {
     simulated(async || {
         let server = RedisServer::start();
-        let (holder, waiter) = (dying(&server).await, connect(&server.url()).await);
+        let (holder, waiter) = (
+            client_of_a_dying_process(&server).await,
+            connect(&server.url()).await,
+        );
         let held = holder.lock("a").acquire().await.unwrap();
         let waiting = tokio::spawn(waiter.lock("a").acquire());
         until_listeners(&server, "a", 1).await;
@@ -43,7 +46,10 @@ fn a_killed_holder_frees_its_lock_within_its_lease_and_a_quarter_of_a_second() {
 fn a_killed_waiter_of_a_fair_lock_is_skipped_after_some_ten_seconds() {
     simulated(async || {
         let server = RedisServer::start();
-        let (dying, client) = (dying(&server).await, connect(&server.url()).await);
+        let (dying, client) = (
+            client_of_a_dying_process(&server).await,
+            connect(&server.url()).await,
+        );
         let queued = || server.query::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
         let held = client.fair_lock("a").acquire().await.unwrap();
         for number in 1..=3 {

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{connect, ended};
 use crate::support::transport::HOST;
-use crate::support::{PATIENCE, RedisServer, Script, Witness, eventually, simulated, world};
+use crate::support::{CommandMonitor, PATIENCE, RedisServer, Script, eventually, simulated, world};
 
 const NAME: &str = "stock";
 const QUEUE: &str = "redisson_lock_queue:{stock}";
@@ -20,7 +20,7 @@ const CROWD: usize = PROCESSES * EACH;
 const LEASE: Lease = Lease::KeepAlive(Duration::from_secs(10));
 
 /// A server whose lock is held, and the waiters of five processes, which all arrive at once.
-struct Crowd {
+struct WaiterProcesses {
     server: RedisServer,
     held: Guard<Fair>,
     /// Waiters in the order in which the server learned of them.
@@ -30,14 +30,14 @@ struct Crowd {
     processes: Vec<JoinSet<bool>>,
 }
 
-impl Crowd {
+impl WaiterProcesses {
     /// Starts the waiters. If `is_impatient`, every fifth of them gives up after some seconds.
     async fn gather(is_impatient: bool) -> Self {
         let server = RedisServer::start();
         let held = connect(&server.url()).await.fair_lock(NAME).acquire().await;
         let held = held.expect("it is free");
-        Script::make_known(&server);
-        let witness = Witness::start(&server).await;
+        Script::load_all(&server);
+        let witness = CommandMonitor::start(&server).await;
         let turns = Arc::<Mutex<Vec<String>>>::default();
         let mut processes = Vec::new();
         for process in 0..PROCESSES {
@@ -100,7 +100,7 @@ async fn turn(client: Client, turns: Arc<Mutex<Vec<String>>>, patience: Option<D
 #[test]
 fn a_thousand_waiters_of_five_processes_get_it_in_arrival_order() {
     simulated(async || {
-        let crowd = Crowd::gather(false).await;
+        let crowd = WaiterProcesses::gather(false).await;
         assert_eq!(crowd.queued(), crowd.came);
         crowd.held.release().await.expect("it is ours");
         for process in crowd.processes {
@@ -114,7 +114,7 @@ fn a_thousand_waiters_of_five_processes_get_it_in_arrival_order() {
 #[test]
 fn remaining_waiters_keep_their_order_when_a_process_is_killed_and_one_in_five_gives_up() {
     simulated(async || {
-        let mut crowd = Crowd::gather(true).await;
+        let mut crowd = WaiterProcesses::gather(true).await;
         eventually(PATIENCE, "half of the impatient give up", async || {
             crowd.queued().len() <= CROWD - CROWD / 10
         })

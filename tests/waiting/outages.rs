@@ -146,7 +146,7 @@ fn a_watch_continues_when_its_connection_is_killed() {
 #[test]
 fn a_watch_receives_events_though_connecting_takes_longer_than_the_command_timeout() {
     simulated(async || {
-        let (server, proxy, client) = hasty().await;
+        let (server, proxy, client) = short_timeout_client().await;
         proxy.rule(Match::command("HELLO"), Fault::DelayReply(COMMAND * 3 / 2));
         let mut watch = client.admin().watch("*");
         hears_again(&server, &client, &mut watch).await;
@@ -158,7 +158,7 @@ fn a_watch_receives_events_though_connecting_takes_longer_than_the_command_timeo
 #[test]
 fn a_watch_that_cannot_connect_polls_meanwhile() {
     simulated(async || {
-        let (server, proxy, client) = hasty().await;
+        let (server, proxy, client) = short_timeout_client().await;
         proxy.rule(Match::command("HELLO"), Fault::HoldReply);
         hold_as_stranger(&server, "seen", PATIENCE);
         let mut watch = client.admin().watch("*");
@@ -168,13 +168,13 @@ fn a_watch_that_cannot_connect_polls_meanwhile() {
         assert_eq!(next(&mut watch).await, ("seen", Change::Released));
         // The watch subscribes as soon as it can connect.
         proxy.clear_rules();
-        proxy.let_go();
+        proxy.deliver_held();
         hears_again(&server, &client, &mut watch).await;
     });
 }
 
 /// Returns a connected client whose command time-out is shorter than its connect time-out.
-async fn hasty() -> (RedisServer, ChaosProxy, Client) {
+async fn short_timeout_client() -> (RedisServer, ChaosProxy, Client) {
     let server = RedisServer::start();
     let proxy = ChaosProxy::start(server.addr());
     let builder = patient(&proxy.url()).command_timeout(COMMAND);

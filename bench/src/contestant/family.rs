@@ -25,7 +25,7 @@ pub(super) trait Sort: Send + Sync + 'static {
         name: &Arc<str>,
     ) -> impl Future<Output = Result<Self::Hold, Error>> + Send;
 
-    fn give_back(hold: Self::Hold) -> impl Future<Output = Result<(), Error>> + Send;
+    fn release_hold(hold: Self::Hold) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 pub(super) struct Family<S>(Client, PhantomData<S>);
@@ -56,7 +56,7 @@ impl<S: Sort> Locker for Family<S> {
     }
 
     async fn release(&self, hold: S::Hold) -> Outcome {
-        Ok(S::give_back(hold).await?)
+        Ok(S::release_hold(hold).await?)
     }
 
     async fn close(self) -> Outcome {
@@ -77,7 +77,7 @@ macro_rules! locks {
                 $lock.acquire().await
             }
 
-            async fn give_back(hold: Self::Hold) -> Result<(), Error> {
+            async fn release_hold(hold: Self::Hold) -> Result<(), Error> {
                 hold.release().await
             }
         }
@@ -105,7 +105,7 @@ impl Sort for Multi {
         MultiLock::new(members).acquire().await
     }
 
-    async fn give_back(hold: Self::Hold) -> Result<(), Error> {
+    async fn release_hold(hold: Self::Hold) -> Result<(), Error> {
         hold.release().await
     }
 }
@@ -129,7 +129,7 @@ impl Sort for Counted {
         Ok(semaphore)
     }
 
-    async fn give_back(semaphore: Self::Hold) -> Result<(), Error> {
+    async fn release_hold(semaphore: Self::Hold) -> Result<(), Error> {
         semaphore.release(1).await
     }
 }
@@ -146,7 +146,7 @@ impl Sort for Opened {
         Ok(latch)
     }
 
-    async fn give_back(latch: Self::Hold) -> Result<(), Error> {
+    async fn release_hold(latch: Self::Hold) -> Result<(), Error> {
         latch.count_down().await.map(drop)
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Yielding(Pipe);
 macro_rules! locker {
     ($name:ident, $version:literal, $yields:literal) => {
         impl Locker for $name {
-            type Hold = Taken;
+            type Hold = HeldLock;
 
             fn cannot(work: &Work) -> Option<&'static str> {
                 match work.job {
@@ -46,11 +46,11 @@ macro_rules! locker {
                 Ok(Self(Pipe::open(&work.url, $yields).await?))
             }
 
-            async fn acquire(&self, name: &Arc<str>) -> Outcome<Taken> {
+            async fn acquire(&self, name: &Arc<str>) -> Outcome<HeldLock> {
                 self.0.acquire(name).await
             }
 
-            async fn release(&self, hold: Taken) -> Outcome {
+            async fn release(&self, hold: HeldLock) -> Outcome {
                 self.0.release(hold).await
             }
         }
@@ -61,7 +61,7 @@ locker!(Raw, "one script a call, tokio", false);
 locker!(Yielding, "the same, yields once before writing", true);
 
 /// A held lock: its name and its owner.
-pub(super) struct Taken {
+pub(super) struct HeldLock {
     name: Arc<str>,
     owner: u64,
 }
@@ -93,15 +93,15 @@ impl Pipe {
         })
     }
 
-    async fn acquire(&self, name: &Arc<str>) -> Outcome<Taken> {
+    async fn acquire(&self, name: &Arc<str>) -> Outcome<HeldLock> {
         let owner = self.scripts.fresh_owner();
         let said = self.call(self.scripts.acquire(name, owner)).await?;
         ensure!(said == -3, "acquire answered {said}");
         let name = name.clone();
-        Ok(Taken { name, owner })
+        Ok(HeldLock { name, owner })
     }
 
-    async fn release(&self, taken: Taken) -> Outcome {
+    async fn release(&self, taken: HeldLock) -> Outcome {
         let call = self.scripts.release(&taken.name, taken.owner);
         let said = self.call(call).await?;
         ensure!(said >= 0, "release answered {said}");

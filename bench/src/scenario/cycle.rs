@@ -60,13 +60,13 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     }
     let mut tallies = Vec::new();
     for child in &mut children {
-        let answer = child.hear(stage.seconds() + stage.patience())?;
+        let answer = child.next_reply(stage.seconds() + stage.patience())?;
         let missing = || Failure::new("it did not say what it did");
         tallies.push(answer.tally.ok_or_else(missing)?);
     }
     let cpu = sum(children.iter().map(|child| child.cpu()))? - cpu_before;
     let after = gauges(&mut server)?;
-    stage.give_back(act.contestant, children);
+    stage.return_children(act.contestant, children);
 
     let mut figures = rates(&tallies);
     if act.cell.names == 1 && act.cell.callers > 1 {

@@ -55,7 +55,7 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     for child in &mut children {
         child.say("end")?;
     }
-    stage.give_back(act.contestant, children);
+    stage.return_children(act.contestant, children);
 
     let mut figures = Figures::new();
     percentiles(&latency, &mut figures);
@@ -92,7 +92,7 @@ fn crowd(
         child.say("go")?;
     }
     for child in children.iter_mut() {
-        child.hear(stage.patience())?;
+        child.next_reply(stage.patience())?;
     }
     Ok(None)
 }
@@ -117,7 +117,7 @@ fn round(one: &mut Child, other: &mut Child, dice: &mut u64, limit: Duration) ->
 }
 
 fn at(child: &mut Child, limit: Duration) -> Outcome<u64> {
-    let answer = child.hear(limit)?;
+    let answer = child.next_reply(limit)?;
     let missing = || Failure::new("it did not say when");
     answer.at.ok_or_else(missing)
 }

@@ -29,7 +29,10 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     let memory_before = child.memory()?;
     child.say("go")?;
     let missing = || Failure::new("it did not say how many it holds or lost");
-    let held = child.hear(stage.patience())?.held.ok_or_else(missing)?;
+    let held = child
+        .next_reply(stage.patience())?
+        .held
+        .ok_or_else(missing)?;
     let memory = child.memory()?.saturating_sub(memory_before);
 
     let (before, cpu_before) = (server.gauges()?, child.cpu()?);
@@ -40,7 +43,10 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     // The locks are counted on the server too: a client that does not notice a loss cannot report it.
     let kept = server.keys()?.min(held);
     child.say("end")?;
-    let lost = child.hear(stage.patience())?.lost.ok_or_else(missing)?;
+    let lost = child
+        .next_reply(stage.patience())?
+        .lost
+        .ok_or_else(missing)?;
     let seconds = time.as_secs_f64();
     Ok(Result::Figures(Figures::from([
         (figure::SCRIPTS, to_f64(done.scripts()) / seconds),

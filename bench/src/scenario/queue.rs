@@ -37,11 +37,11 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
     }
     holder.say("go")?;
     holder.say("lock")?;
-    holder.hear(stage.patience())?;
+    holder.next_reply(stage.patience())?;
 
     let memory_before = crowd.memory()?;
     crowd.say("go")?;
-    let answer = crowd.hear(stage.patience())?;
+    let answer = crowd.next_reply(stage.patience())?;
     let missing = || Failure::new("it did not say how many wait");
     let waiters = answer.waiting.ok_or_else(missing)?;
     asleep(&mut server)?;
@@ -50,7 +50,7 @@ pub(super) fn play(stage: &mut Stage, act: &Act) -> Outcome<Result> {
 
     let before = server.gauges()?;
     holder.say("unlock")?;
-    let answer = crowd.hear(stage.patience())?;
+    let answer = crowd.next_reply(stage.patience())?;
     let done = server.gauges()?.since(&before);
     let missing = || Failure::new("it did not say what it did");
     let tally = answer.tally.ok_or_else(missing)?;

@@ -140,9 +140,10 @@ fn the_file_of_another_user_exits_with_69_and_a_remedy() {
 fn users_without_home_or_name_have_a_file_each() {
     let others = Public::new();
     let one = 1_000_000 + std::process::id();
-    let (one, other) = (StrayUser(one), StrayUser(one + 1));
-    let busy =
-        |user: &StrayUser| ran(others.distlock(user.0, &["run", "--wait", "0", "x", "--", "true"]));
+    let (one, other) = (UnlistedUser(one), UnlistedUser(one + 1));
+    let busy = |user: &UnlistedUser| {
+        ran(others.distlock(user.0, &["run", "--wait", "0", "x", "--", "true"]))
+    };
     let hold = ["run", "x", "--", "sh", "-c", "echo held; exec sleep 1000"];
     let mut holder = Running::start(others.distlock(one.0, &hold));
     holder.says("held");
@@ -201,15 +202,15 @@ impl Public {
 }
 
 /// A user that is in no list of users, and the files that it leaves behind.
-struct StrayUser(u32);
+struct UnlistedUser(u32);
 
-impl StrayUser {
+impl UnlistedUser {
     fn folder(&self) -> String {
         format!("/var/tmp/distlock-{}", self.0)
     }
 }
 
-impl Drop for StrayUser {
+impl Drop for UnlistedUser {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(self.folder());
     }

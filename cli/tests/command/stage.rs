@@ -241,14 +241,14 @@ pub(crate) fn code(status: ExitStatus) -> i32 {
 
 /// A running command. It is ended, with the processes that it started, when this is dropped.
 pub(crate) struct Running {
-    child: Mortal,
+    child: KillOnDrop,
     output: BufReader<ChildStdout>,
 }
 
 /// A process that is ended when this is dropped, and its command with it.
-struct Mortal(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Mortal {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // TERM first: on a store that sees which processes run, a command outlives a `distlock` that is killed.
         let pid = i32::try_from(self.0.id()).map(Pid::from_raw);
@@ -270,7 +270,7 @@ impl Running {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("distlock can be started");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
-        let child = Mortal(child);
+        let child = KillOnDrop(child);
         Self { child, output }
     }
 
@@ -343,7 +343,7 @@ impl Running {
     }
 }
 
-fn end(mut child: Mortal, output: impl FnOnce() -> String) -> Ran {
+fn end(mut child: KillOnDrop, output: impl FnOnce() -> String) -> Ran {
     let child = &mut child.0;
     let begun = Instant::now();
     let status = loop {

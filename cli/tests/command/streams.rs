@@ -107,7 +107,7 @@ fn acquire_with_a_closed_output_exits_with_74_and_takes_no_lock(stage: &Stage) {
 
 fn the_printed_owner_may_be_discarded(stage: &Stage) {
     let mut command = stage.command(&["acquire", "x", "--lease", "1h"]);
-    let ran = ran_into(command.stdout(Stdio::null()));
+    let ran = run_with_output(command.stdout(Stdio::null()));
     assert_eq!(ran, (0, String::new()));
     assert!(stage.is_held("x"));
 }
@@ -138,7 +138,7 @@ fn a_closed_output_ends_distlock_quietly() {
         let mut command = stage.command(words);
         let (reader, writer) = std::io::pipe().expect("pipes can be made");
         drop(reader);
-        let ran = ran_into(command.stdout(writer));
+        let ran = run_with_output(command.stdout(writer));
         assert_eq!(ran, (0, String::new()), "{words:?}");
     }
 }
@@ -153,7 +153,7 @@ fn an_owner_that_cannot_be_printed_exits_with_74_and_leaves_no_hold() {
         // `distlock acquire … | true`, where the reader ends first.
         let (reader, writer) = std::io::pipe().expect("pipes can be made");
         drop(reader);
-        let (code, err) = ran_into(stage.command(words).stdout(writer));
+        let (code, err) = run_with_output(stage.command(words).stdout(writer));
         assert_eq!(code, 74, "{words:?}");
         assert!(err.contains("the lock is released"), "{err}");
         assert!(!stage.is_held("x"));
@@ -175,12 +175,12 @@ fn an_unwritable_output_exits_with_74() {
     let stage = Stage::redis();
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full");
     let mut help = distlock(&["--help"]);
-    let (code, err) = ran_into(help.stdout(full().expect("Linux has it")));
+    let (code, err) = run_with_output(help.stdout(full().expect("Linux has it")));
     assert_eq!(code, 74);
     assert!(err.contains("cannot write"), "{err}");
     // The owner was not printed, so no client could release the lock.
     let mut acquire = stage.command(&["acquire", "x", "--lease", "1h"]);
-    let (code, _) = ran_into(acquire.stdout(full().expect("Linux has it")));
+    let (code, _) = run_with_output(acquire.stdout(full().expect("Linux has it")));
     assert_eq!(code, 74);
     assert!(!stage.is_held("x"));
 }
@@ -199,7 +199,7 @@ fn a_closed_stderr_is_harmless() {
 }
 
 /// Returns the exit code, and the output besides stdout.
-fn ran_into(command: &mut std::process::Command) -> (i32, String) {
+fn run_with_output(command: &mut std::process::Command) -> (i32, String) {
     let child = command.stderr(Stdio::piped()).spawn();
     let output = child.expect("distlock can be started").wait_with_output();
     let output = output.expect("it ends");

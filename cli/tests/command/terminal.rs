@@ -87,7 +87,7 @@ fn a_slow_list_shows_its_progress() {
         });
         // A list that takes less time shows no progress line.
         std::thread::sleep(Duration::from_millis(350));
-        proxy.let_go();
+        proxy.deliver_held();
         list.shows("scanned ");
         let code = list.end();
         tries -= 1;

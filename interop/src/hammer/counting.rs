@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use distlock::Client;
 
-use super::doomed::Doomed;
+use super::doomed::ProcessesToKill;
 use super::permits::most_at_once;
 use super::{Logs, NAMES, at_work, connect_all, longer, time};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::stage::Fleet;
 use crate::support::SeededRng;
-use crate::worker::{Manner, Work};
+use crate::worker::{LockMode, Work};
 use crate::world::World;
 
 /// Plays a round in which no process dies; in the end exactly as many permits are available as in the beginning. Then plays one in which a
@@ -24,7 +24,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
         let mut time = (time(fleet) / 2).max(SHORTEST);
         remarks.push(loop {
             let doomed = match kills {
-                true => Some(Doomed::ready(fleet).await?),
+                true => Some(ProcessesToKill::ready(fleet).await?),
                 false => None,
             };
             match round(fleet, time, &mut random, doomed).await? {
@@ -41,7 +41,7 @@ async fn round(
     fleet: &Fleet,
     time: Duration,
     random: &mut SeededRng,
-    doomed: Option<Doomed>,
+    doomed: Option<ProcessesToKill>,
 ) -> Outcome<Result<String, String>> {
     let world = &fleet.world;
     let client = Client::connect(&world.server().url()).await?;
@@ -61,7 +61,7 @@ async fn round(
                 tasks,
                 time,
                 moment: LONG_MOMENT,
-                manner: Manner::Mixed,
+                manner: LockMode::Mixed,
                 seed,
                 log: PathBuf::new(),
                 who: who.into(),
@@ -75,8 +75,8 @@ async fn round(
         }
         Ok(())
     };
-    let mut seen = Seen::default();
-    let everybody = async { tokio::try_join!(at_work(fleet, Manner::Mixed, time, random), kill) };
+    let mut seen = PermitRange::default();
+    let everybody = async { tokio::try_join!(at_work(fleet, LockMode::Mixed, time, random), kill) };
     let ((tally, logs), ()) = tokio::select! {
         done = everybody => done?,
         failure = watch(world, &mut seen) => return Err(failure),
@@ -138,14 +138,14 @@ fn balance(world: &World, name: &str, killed: bool) -> Outcome<i64> {
 
 /// The least and the most permits that were in the store whenever it was polled.
 #[derive(Default)]
-struct Seen {
+struct PermitRange {
     looks: u64,
     least: i64,
     most: i64,
 }
 
 /// Polls the store until there are fewer permits than none, or more than there can be.
-async fn watch(world: &World, seen: &mut Seen) -> Failure {
+async fn watch(world: &World, seen: &mut PermitRange) -> Failure {
     seen.least = i64::MAX;
     loop {
         for name in NAMES {

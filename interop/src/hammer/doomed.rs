@@ -14,7 +14,7 @@ use crate::stage::Fleet;
 use crate::worker::{Tally, Work};
 
 /// The doomed processes, connected and waiting for their orders.
-pub(super) struct Doomed {
+pub(super) struct ProcessesToKill {
     peer: Arc<Peer>,
     /// The folder of their logs, which may end in the middle of a line: these processes never come to the end of their time.
     torn: TempDir,
@@ -28,7 +28,7 @@ pub(super) struct AtWork {
     _torn: TempDir,
 }
 
-impl Doomed {
+impl ProcessesToKill {
     /// Starts and connects both before the work begins: it takes a JVM a second.
     pub(super) async fn ready(fleet: &Fleet) -> Outcome<Self> {
         let peer = fleet.world.fresh_peer(fleet.peers[0].build()).await?;

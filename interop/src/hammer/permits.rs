@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use super::doomed::Doomed;
+use super::doomed::ProcessesToKill;
 use super::{CLIENT, OVERTIME, connect_all, longer, our_worker, read, their_worker, time};
 use crate::checker::Grant;
 use crate::clock::Stamp;
@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome, ensure};
 use crate::scenarios::semaphore::only_the_number;
 use crate::stage::Fleet;
 use crate::support::SeededRng;
-use crate::worker::{MOMENT, Manner, Work};
+use crate::worker::{LockMode, MOMENT, Work};
 
 /// Plays with three permits for all workers; halfway a JVM and a process of ours are killed.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
@@ -49,12 +49,12 @@ async fn round(
         tasks: 8,
         time,
         moment: MOMENT,
-        manner: Manner::Mixed,
+        manner: LockMode::Mixed,
         seed: random.below(1 << 32),
         log: logs.path().join(&who),
         who,
     };
-    let doomed = Doomed::ready(fleet).await?;
+    let doomed = ProcessesToKill::ready(fleet).await?;
     connect_all(fleet).await?;
     let mut workers = JoinSet::new();
     for (number, peer) in fleet.peers.iter().enumerate() {

@@ -9,7 +9,7 @@ use crate::checker::{Grant, Overlap};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::stage::Fleet;
 use crate::support::SeededRng;
-use crate::worker::Manner;
+use crate::worker::LockMode;
 
 /// Plays a round without locks, which has to go wrong, and then with them.
 pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
@@ -17,7 +17,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut time = time(fleet);
     let mut short = CONTROL.min(time / 3);
     let control = loop {
-        let control = round(fleet, Manner::Unlocked, short, &mut random).await?;
+        let control = round(fleet, LockMode::Unlocked, short, &mut random).await?;
         if control.counted < control.writes && !control.overlaps.is_empty() {
             break control;
         }
@@ -26,7 +26,7 @@ pub(crate) async fn play(fleet: &mut Fleet) -> Outcome<String> {
         })?;
     };
     let report = loop {
-        let report = round(fleet, Manner::Mixed, time, &mut random).await?;
+        let report = round(fleet, LockMode::Mixed, time, &mut random).await?;
         is_right(&report)?;
         let mut by_worker = report.by_worker.values();
         if report.together > 0 && by_worker.all(|sides| sides[0] > 0 && sides[1] > 0) {
@@ -90,7 +90,7 @@ impl fmt::Display for Report {
 
 async fn round(
     fleet: &Fleet,
-    manner: Manner,
+    manner: LockMode,
     time: Duration,
     random: &mut SeededRng,
 ) -> Outcome<Report> {

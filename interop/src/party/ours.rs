@@ -11,7 +11,7 @@ use distlock::{
 use super::{Kind, Term, Unlocked};
 use crate::clock::{Span, Stamp};
 use crate::failure::{Failure, Outcome, granted};
-use crate::stage::Terms;
+use crate::stage::Settings;
 
 /// A task with a client of its own, and its guards.
 pub(crate) struct OurTask {
@@ -49,7 +49,7 @@ macro_rules! whichever {
 
 impl OurTask {
     /// Starts a task with a new client.
-    pub(crate) async fn connect(url: &str, terms: Terms) -> Outcome<Self> {
+    pub(crate) async fn connect(url: &str, terms: Settings) -> Outcome<Self> {
         let client = Client::builder(url)
             .default_lease(Lease::KeepAlive(terms.watchdog))
             .redisson_watchdog_timeout(terms.watchdog)

@@ -64,7 +64,7 @@ impl Party {
     }
 
     /// Releases a permit of any client; reports whether it was in use.
-    pub(crate) async fn give_back(&self, name: &str, id: &str) -> Outcome<bool> {
+    pub(crate) async fn release_permit(&self, name: &str, id: &str) -> Outcome<bool> {
         match self {
             Self::Java(thread) => {
                 let command = json!({"cmd": "permit_give_back", "name": name, "permit": id});

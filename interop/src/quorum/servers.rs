@@ -34,12 +34,12 @@ impl Servers {
 }
 
 /// A server that is killed or stopped, and comes back when this is dropped.
-pub(crate) enum Away<'a> {
+pub(crate) enum UnavailableServer<'a> {
     Killed(&'a RedisServer),
     Hung(&'a RedisServer),
 }
 
-impl<'a> Away<'a> {
+impl<'a> UnavailableServer<'a> {
     /// Kills the server; it comes back without its data.
     pub(crate) fn kill(server: &'a RedisServer) -> Self {
         server.kill();
@@ -53,7 +53,7 @@ impl<'a> Away<'a> {
     }
 }
 
-impl Drop for Away<'_> {
+impl Drop for UnavailableServer<'_> {
     fn drop(&mut self) {
         match self {
             Self::Killed(server) => server.restart(),

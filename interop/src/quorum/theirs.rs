@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Terms;
+use super::Settings;
 use crate::clock::Span;
 use crate::failure::{Failure, Outcome};
 use crate::library::Library;
@@ -28,7 +28,7 @@ impl TheirVoter {
     pub(crate) async fn connect(
         peer: &Arc<Peer>,
         servers: &[RedisServer],
-        terms: Terms,
+        terms: Settings,
     ) -> Outcome<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let voter = Self {

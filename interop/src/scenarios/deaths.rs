@@ -12,14 +12,14 @@ use super::ROUNDING;
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure};
 use crate::party::{JavaThread, Kind, Party, Term};
-use crate::stage::{Stage, Terms, java_thread};
+use crate::stage::{Settings, Stage, java_thread};
 use crate::world::World;
 
 /// However the holder dies, the lock stays its own until its lease expires, and is the waiter's then.
 pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
     let mut remarks = Vec::new();
     for death in Death::ALL {
-        let mortal = Mortal::lock(stage, stage.terms, death, NAME).await?;
+        let mortal = HolderProcess::lock(stage, stage.terms, death, NAME).await?;
         let after = inherit(stage, mortal).await?;
         let millis = after.as_millis();
         remarks.push(format!("{death:?}: free after {millis} ms"));
@@ -28,7 +28,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
 }
 
 /// Returns how long after the death the other side acquired the lock.
-async fn inherit(stage: &mut Stage, mortal: Mortal) -> Outcome<Duration> {
+async fn inherit(stage: &mut Stage, mortal: HolderProcess) -> Outcome<Duration> {
     let (terms, name) = (stage.terms, NAME);
     let Stage { other, world, .. } = stage;
     let kill = async {
@@ -58,14 +58,14 @@ async fn inherit(stage: &mut Stage, mortal: Mortal) -> Outcome<Duration> {
 }
 
 /// Queues a waiter of ours behind the other side: Redisson before 3.32 may sleep on where a holder has died, unless it is woken.
-async fn follow(world: &Arc<World>, terms: Terms) -> Outcome<JoinHandle<Outcome>> {
+async fn follow(world: &Arc<World>, terms: Settings) -> Outcome<JoinHandle<Outcome>> {
     let mut ours = Party::ours(world, terms).await?;
     let waiting = tokio::spawn(async move {
         ours.lock(NAME, Term::Kept).await?;
         ours.unlock(NAME).await?.done()?;
         ours.close().await
     });
-    world.in_line(NAME, 2).await?;
+    world.until_queued(NAME, 2).await?;
     Ok(waiting)
 }
 
@@ -83,16 +83,16 @@ impl Death {
 }
 
 /// A process of its own that holds a lock.
-pub(super) enum Mortal {
+pub(super) enum HolderProcess {
     Java(JavaThread, Death),
     Ours(Child, Death),
 }
 
-impl Mortal {
+impl HolderProcess {
     /// Starts the process on the holder's side and acquires the lock in it.
     pub(super) async fn lock(
         stage: &Stage,
-        terms: Terms,
+        terms: Settings,
         death: Death,
         name: &str,
     ) -> Outcome<Self> {

@@ -36,7 +36,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
             ttl.is_some_and(|ttl| ttl <= longest && ttl > longest / 2),
             "the other sees a lease of {ttl:?}, not of {longest:?}"
         );
-        other.is_kept_out(name).await?;
+        other.is_excluded(name).await?;
         // With a wait and a lease of its own, both sides use another call.
         let (granted, _) = other.try_lock(name, BRIEF, Term::Fixed(LONG)).await?;
         ensure!(!granted, "the other got `{name}` by waiting for {BRIEF:?}");
@@ -48,9 +48,9 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         holder.unlock(name).await?.done()?;
         ensure!(!other.is_locked(name).await?, "`{name}` is still locked");
         other.lock(name, term).await?;
-        holder.is_kept_out(name).await?;
+        holder.is_excluded(name).await?;
         other.unlock(name).await?.done()?;
-        holder.finds_it_free(name).await?;
+        holder.finds_lock_free(name).await?;
     }
     Ok(String::new())
 }

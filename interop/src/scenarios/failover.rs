@@ -42,7 +42,7 @@ async fn handed_over(world: &World, leaves: &mut Party, waits: &mut Party) -> Ou
         waited.to > freed.from,
         "it had the lock before it was unlocked"
     );
-    leaves.is_kept_out(NAME).await?;
+    leaves.is_excluded(NAME).await?;
     Ok(waited.to.since(freed.from))
 }
 
@@ -73,7 +73,7 @@ pub(super) async fn is_survived(stage: &mut Stage) -> Outcome<String> {
         let seen = world.server().hgetall(NAME);
         let expected = [(owner.clone(), "1".to_owned())].into();
         ensure!(seen == expected, "the lock is {seen:?}, not {expected:?}");
-        third.is_kept_out(NAME).await?;
+        third.is_excluded(NAME).await?;
         ensure!(holder.is_held(NAME).await?, "its holder has lost it");
         Ok((holder.unlock(NAME).await?.done()?, took))
     };
@@ -83,13 +83,13 @@ pub(super) async fn is_survived(stage: &mut Stage) -> Outcome<String> {
         "it had the lock before it was unlocked"
     );
     let late = waited.to.since(freed.from);
-    holder.is_kept_out(NAME).await?;
+    holder.is_excluded(NAME).await?;
     for _ in 0..2 {
         std::mem::swap(holder, other);
         handed_over(world, holder, other).await?;
     }
     other.unlock(NAME).await?.done()?;
-    holder.finds_it_free(NAME).await?;
+    holder.finds_lock_free(NAME).await?;
     Ok(format!(
         "waits at the next after {:.1} s, woken after {:.1} ms",
         took.as_secs_f64(),

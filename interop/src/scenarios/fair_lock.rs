@@ -15,7 +15,7 @@ use super::LONG;
 use crate::clock::Span;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::party::{Kind, Party, Term};
-use crate::stage::{Stage, Terms};
+use crate::stage::{Settings, Stage};
 use crate::world::World;
 
 /// Threads of Java's and tasks of ours by turns, some of one client and some of clients of their own, acquire the lock in queue order.
@@ -24,7 +24,7 @@ pub(super) async fn in_order(stage: &mut Stage) -> Outcome<String> {
     let rounds = stage.world.pace.rounds(3);
     for _ in 0..rounds {
         stage.holder.lock(name, Term::Kept).await?;
-        let mut line = Line::new(&stage.world, name);
+        let mut line = QueuedWaiters::new(&stage.world, name);
         for party in crowd(stage).await? {
             line.join(party, LONG).await?;
         }
@@ -42,7 +42,7 @@ pub(super) async fn some_give_up(stage: &mut Stage) -> Outcome<String> {
     let brief = Duration::from_secs(12);
     let world = stage.world.clone();
     stage.holder.lock(name, Term::Kept).await?;
-    let mut line = Line::new(&world, name);
+    let mut line = QueuedWaiters::new(&world, name);
     let (mut leaving, mut left) = (Vec::new(), Vec::new());
     for (number, party) in crowd(stage).await?.into_iter().enumerate() {
         if [0, 3, 4, CROWD - 1].contains(&number) {
@@ -57,7 +57,7 @@ pub(super) async fn some_give_up(stage: &mut Stage) -> Outcome<String> {
         left.push(waited.party);
     }
     // The last waiter of ours has given up a moment before it leaves the queue.
-    world.in_line(name, line.waiting.len()).await?;
+    world.until_queued(name, line.waiting.len()).await?;
     stage.holder.unlock(name).await?.done()?;
     left.extend(line.are_served().await?);
     close_all(left).await?;
@@ -101,7 +101,7 @@ pub(super) async fn beside_plain(stage: &mut Stage) -> Outcome<String> {
         ..
     } = stage;
     let name = "fair-plain";
-    let plain = Terms {
+    let plain = Settings {
         kind: Kind::Plain,
         ..stage.terms
     };
@@ -111,11 +111,11 @@ pub(super) async fn beside_plain(stage: &mut Stage) -> Outcome<String> {
         Party::java(world, &jvm, plain).await?,
     ] {
         holder.lock(name, Term::Kept).await?;
-        plain.is_kept_out(name).await?;
+        plain.is_excluded(name).await?;
         holder.unlock(name).await?.done()?;
         plain.lock(name, Term::Kept).await?;
-        holder.is_kept_out(name).await?;
-        other.is_kept_out(name).await?;
+        holder.is_excluded(name).await?;
+        other.is_excluded(name).await?;
         plain.unlock(name).await?.done()?;
         plain.close().await?;
     }
@@ -150,7 +150,7 @@ async fn crowd(stage: &Stage) -> Outcome<Vec<Party>> {
 const CROWD: usize = 8;
 
 /// The waiters, in the order in which they came.
-struct Line {
+struct QueuedWaiters {
     world: Arc<World>,
     name: &'static str,
     length: usize,
@@ -165,7 +165,7 @@ struct Waited {
     unlocked: Option<Span>,
 }
 
-impl Line {
+impl QueuedWaiters {
     fn new(world: &Arc<World>, name: &'static str) -> Self {
         Self {
             world: world.clone(),
@@ -202,7 +202,7 @@ impl Line {
             })
         });
         self.length += 1;
-        self.world.in_line(name, self.length).await?;
+        self.world.until_queued(name, self.length).await?;
         Ok(waiting)
     }
 

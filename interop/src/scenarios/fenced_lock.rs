@@ -6,7 +6,7 @@ use super::LONG;
 use super::names::ODD;
 use crate::failure::{Outcome, ensure};
 use crate::party::{Kind, Party, Term};
-use crate::stage::{Stage, Terms, java_thread};
+use crate::stage::{Settings, Stage, java_thread};
 use crate::world::{World, counter};
 
 /// Whichever side holds the lock, and however it was acquired, its token is greater than the one before, and is in the key that both read.
@@ -103,7 +103,7 @@ pub(super) async fn reentry(stage: &mut Stage) -> Outcome<String> {
             shown == Some(again),
             "the counter is {shown:?}, not {again}"
         );
-        other.is_kept_out(name).await?;
+        other.is_excluded(name).await?;
         let counted = world.counter(name);
         ensure!(
             counted == shown,
@@ -111,7 +111,7 @@ pub(super) async fn reentry(stage: &mut Stage) -> Outcome<String> {
         );
     }
     for _ in 0..3 {
-        other.is_kept_out(name).await?;
+        other.is_excluded(name).await?;
         holder.unlock(name).await?.done()?;
     }
     other.lock(name, Term::Kept).await?;
@@ -206,7 +206,7 @@ pub(super) async fn beside_plain(stage: &mut Stage) -> Outcome<String> {
     tokens.grow(holder, name).await?;
     // The same two sides with plain locks.
     let jvm = world.peer(build).await?;
-    let plain = Terms {
+    let plain = Settings {
         kind: Kind::Plain,
         ..stage.terms
     };
@@ -214,11 +214,11 @@ pub(super) async fn beside_plain(stage: &mut Stage) -> Outcome<String> {
         Party::ours(world, plain).await?,
         Party::java(world, &jvm, plain).await?,
     ] {
-        plain.is_kept_out(name).await?;
+        plain.is_excluded(name).await?;
         holder.unlock(name).await?.done()?;
         plain.lock(name, Term::Kept).await?;
-        holder.is_kept_out(name).await?;
-        other.is_kept_out(name).await?;
+        holder.is_excluded(name).await?;
+        other.is_excluded(name).await?;
         let counted = world.counter(name);
         ensure!(
             counted == Some(tokens.last),

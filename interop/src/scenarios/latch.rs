@@ -8,7 +8,7 @@ use crate::stage::Stage;
 use crate::world::until;
 
 pub(super) use counts::{deleted, ends_on_time, set};
-pub(super) use opening::{again, everybody, odd_names, opens, prefixed};
+pub(super) use opening::{again, all_waiters, odd_names, opens, prefixed};
 
 /// Checks that both sides report the same count.
 async fn agree(stage: &Stage, name: &str, left: i64) -> Outcome {

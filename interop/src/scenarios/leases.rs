@@ -27,7 +27,7 @@ pub(super) async fn expires(stage: &mut Stage) -> Outcome<String> {
     let seen = holder.holders(name).await?;
     ensure!(seen == expected, "the lock is {seen:?}, not {expected:?}");
     other.unlock(name).await?.done()?;
-    holder.finds_it_free(name).await?;
+    holder.finds_lock_free(name).await?;
     Ok(format!("{:.0} ms after its end", late.as_secs_f64() * 1e3))
 }
 

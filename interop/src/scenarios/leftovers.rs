@@ -62,11 +62,11 @@ async fn labelled(stage: &mut Stage) -> Outcome {
     );
     ensure!(world.server().pttl(&keys[0]) > 0, "the label has no end");
     let guard = client.lock("labelled").acquire().await?;
-    holder.is_kept_out("labelled").await?;
-    other.is_kept_out("labelled").await?;
+    holder.is_excluded("labelled").await?;
+    other.is_excluded("labelled").await?;
     guard.release().await?;
-    holder.finds_it_free("labelled").await?;
-    other.finds_it_free("labelled").await?;
+    holder.finds_lock_free("labelled").await?;
+    other.finds_lock_free("labelled").await?;
     client.close().await?;
     world.is_clean().await
 }

@@ -16,7 +16,7 @@ use super::{
 use crate::hammer;
 use crate::library::Shared;
 use crate::simple::Scripts;
-use crate::stage::Terms;
+use crate::stage::Settings;
 
 /// Returns every scenario, those of one lock in the order of its table.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
@@ -29,24 +29,24 @@ const LOCKS: &[Scenario] = &[
     Scenario {
         name: "exclude",
         shows: "a hold keeps the other out",
-        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(exclusion::play(stage))),
+        play: Play::Pair(Settings::DEFAULT, |stage| Box::pin(exclusion::play(stage))),
     },
     Scenario {
         name: "wake",
         shows: "a waiter wakes on unlock, by message",
-        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(waiting::wakes(stage))),
+        play: Play::Pair(Settings::DEFAULT, |stage| Box::pin(waiting::wakes(stage))),
     },
     Scenario {
         name: "patience",
         shows: "a wait ends on time",
-        play: Play::Pair(Terms::DEFAULT, |stage| {
+        play: Play::Pair(Settings::DEFAULT, |stage| {
             Box::pin(waiting::ends_on_time(stage))
         }),
     },
     Scenario {
         name: "expiry",
         shows: "a lease that ends hands over",
-        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(leases::expires(stage))),
+        play: Play::Pair(Settings::DEFAULT, |stage| Box::pin(leases::expires(stage))),
     },
     Scenario {
         name: "watchdog",
@@ -56,7 +56,7 @@ const LOCKS: &[Scenario] = &[
     Scenario {
         name: "reentry",
         shows: "re-entry is counted, read and respected",
-        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(reentry::counts(stage))),
+        play: Play::Pair(Settings::DEFAULT, |stage| Box::pin(reentry::counts(stage))),
     },
     Scenario {
         name: "partial",
@@ -66,7 +66,9 @@ const LOCKS: &[Scenario] = &[
     Scenario {
         name: "stranger",
         shows: "an unlock by a non-owner is refused",
-        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(refusals::strangers(stage))),
+        play: Play::Pair(Settings::DEFAULT, |stage| {
+            Box::pin(refusals::strangers(stage))
+        }),
     },
     Scenario {
         name: "force",
@@ -81,7 +83,7 @@ const LOCKS: &[Scenario] = &[
     Scenario {
         name: "names",
         shows: "names with braces, colons, spaces, unicode",
-        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(names::odd(stage))),
+        play: Play::Pair(Settings::DEFAULT, |stage| Box::pin(names::odd(stage))),
     },
     Scenario {
         name: "prefix",
@@ -91,22 +93,26 @@ const LOCKS: &[Scenario] = &[
     Scenario {
         name: "thread-ids",
         shows: "a lock that Java takes for thread -5, or any other number, is a lock like any",
-        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(owners::thread_ids(stage))),
+        play: Play::Pair(Settings::DEFAULT, |stage| {
+            Box::pin(owners::thread_ids(stage))
+        }),
     },
     Scenario {
         name: "transaction",
         shows: "what a Redisson transaction changes is locked until it ends, and it waits for our lock",
-        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(owners::transaction(stage))),
+        play: Play::Pair(Settings::DEFAULT, |stage| {
+            Box::pin(owners::transaction(stage))
+        }),
     },
     Scenario {
         name: "turns",
         shows: "a crowd of 64 lets the other have its turn",
-        play: Play::Crowd(Terms::DEFAULT, |stage| Box::pin(turns::play(stage))),
+        play: Play::Crowd(Settings::DEFAULT, |stage| Box::pin(turns::play(stage))),
     },
     Scenario {
         name: "leftovers",
         shows: "no channel and no key is left",
-        play: Play::Pair(Terms::DEFAULT, |stage| Box::pin(leftovers::play(stage))),
+        play: Play::Pair(Settings::DEFAULT, |stage| Box::pin(leftovers::play(stage))),
     },
     Scenario {
         name: "together",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use super::deaths::{Death, Mortal};
+use super::deaths::{Death, HolderProcess};
 use super::{BRIEF, LONG, ROUNDING, Wakes};
 use crate::clock::{Span, Stamp};
 use crate::failure::{Outcome, ensure};
@@ -26,26 +26,26 @@ pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
     for term in [Term::Kept, Term::Fixed(LONG)] {
         holder.lock("multi-a+multi-b", term).await?;
         for several in ["multi-a+multi-b", "multi-b+multi-a", "multi-b+multi-c"] {
-            other.is_kept_out(several).await?;
+            other.is_excluded(several).await?;
             let (granted, _) = other.try_lock(several, BRIEF, Term::Kept).await?;
             ensure!(!granted, "it got `{several}` by waiting for {BRIEF:?}");
         }
         for single in ["multi-a", "multi-b"] {
-            one.is_kept_out(single).await?;
+            one.is_excluded(single).await?;
             let left = world.left(single)?;
             // The kept term has a shorter lease.
             ensure!(left > A_WHILE, "`{single}` is held for {left:?} only");
         }
-        one.finds_it_free("multi-c").await?;
+        one.finds_lock_free("multi-c").await?;
         holder.unlock("multi-a+multi-b").await?.done()?;
-        other.finds_it_free("multi-b+multi-c").await?;
-        other.finds_it_free("multi-b+multi-a").await?;
+        other.finds_lock_free("multi-b+multi-c").await?;
+        other.finds_lock_free("multi-b+multi-a").await?;
         // One of them is enough to keep the other side out of all, and the locks it has acquired of the rest are released.
         one.lock("multi-b", term).await?;
-        holder.is_kept_out("multi-a+multi-b").await?;
-        one.finds_it_free("multi-a").await?;
+        holder.is_excluded("multi-a+multi-b").await?;
+        one.finds_lock_free("multi-a").await?;
         one.unlock("multi-b").await?.done()?;
-        holder.finds_it_free("multi-a+multi-b").await?;
+        holder.finds_lock_free("multi-a+multi-b").await?;
     }
     Ok(String::new())
 }
@@ -89,7 +89,7 @@ pub(super) async fn expires(stage: &mut Stage) -> Outcome<String> {
     let after = is_over(holder, lease, span, waited)?;
     holder.unlock("multi-a+multi-b").await?.refused()?;
     other.unlock("multi-b+multi-a").await?.done()?;
-    other.finds_it_free("multi-a+multi-b").await?;
+    other.finds_lock_free("multi-a+multi-b").await?;
     Ok(format!("a lease of {lease:?}: {} ms", after.as_millis()))
 }
 
@@ -105,7 +105,8 @@ fn is_over(holder: &Party, lease: Duration, held: Span, waited: Span) -> Outcome
 /// A process that holds all is killed, and then one that holds the first and waits for the second.
 pub(super) async fn dead(stage: &mut Stage) -> Outcome<String> {
     let all = {
-        let mortal = Mortal::lock(stage, stage.terms, Death::Kill, "multi-a+multi-b").await?;
+        let mortal =
+            HolderProcess::lock(stage, stage.terms, Death::Kill, "multi-a+multi-b").await?;
         let Stage { other, world, .. } = &mut *stage;
         let kill = async {
             world.asleep("multi-a").await?;
@@ -140,7 +141,7 @@ async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
         let thread = java_thread(world, &jvm, *terms).await?;
         let waiting = tokio::spawn(async move { thread.lock("multi-a+multi-b", Term::Kept).await });
         until("it holds the first", || world.server().pttl("multi-a") > 0).await?;
-        one.is_kept_out("multi-a").await?;
+        one.is_excluded("multi-a").await?;
         let died = jvm.kill_hard().await?;
         ensure!(waiting.await?.is_err(), "a dead one got them");
         died
@@ -159,7 +160,7 @@ async fn half_dead(stage: &mut Stage) -> Outcome<Duration> {
             .kill_on_drop(true)
             .spawn()?;
         until("it holds the first", || world.server().pttl("multi-a") > 0).await?;
-        one.is_kept_out("multi-a").await?;
+        one.is_excluded("multi-a").await?;
         let died = Stamp::now();
         child.start_kill()?;
         child.wait().await?;

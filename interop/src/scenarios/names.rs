@@ -42,7 +42,7 @@ pub(super) async fn prefixed(stage: &mut Stage) -> Outcome<String> {
     let (name, same) = ("order", format!("{prefix}order"));
     let Stage { holder, other, .. } = stage;
     holder.lock(name, Term::Kept).await?;
-    other.finds_it_free(&same).await?;
+    other.finds_lock_free(&same).await?;
     holder.unlock(name).await?.done()?;
     let mut by = String::new();
     for party in [holder, other] {
@@ -64,7 +64,7 @@ pub(super) async fn meets(stage: &mut Stage, name: &str, key: &str) -> Outcome {
     holder.lock(name, Term::Fixed(LONG)).await?;
     let keys = world.server().keys();
     ensure!(keys == [key], "the keys are {keys:?}, not {key:?}");
-    other.is_kept_out(name).await?;
+    other.is_excluded(name).await?;
     let unlock = async {
         let at = world.asleep(key).await?;
         world.hears_only(&at)?;

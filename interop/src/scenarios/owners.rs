@@ -35,7 +35,7 @@ async fn excludes_and_is_forced(stage: &mut Stage, name: &str) -> Outcome {
     let Stage { holder, other, .. } = stage;
     holder.lock(name, Term::Fixed(LONG)).await?;
     ensure!(other.force_unlock(name).await?, "the lock was not forced");
-    other.finds_it_free(name).await?;
+    other.finds_lock_free(name).await?;
     // Redisson's result of unlocking a fair lock that is free already is part of another scenario.
     drop(holder.unlock(name).await?);
     Ok(())
@@ -70,17 +70,17 @@ async fn rw_meets(stage: &Stage, name: &str) -> Outcome {
             let expected = BTreeMap::from([(owner, 1)]);
             ensure!(seen == expected, "we see {seen:?}, not {expected:?}");
         }
-        other.write.is_kept_out(name).await?;
+        other.write.is_excluded(name).await?;
         if holder.is_java() {
             let forced = other.write.force_unlock(name).await?;
             ensure!(forced, "the {mode} lock was not forced");
-            other.write.finds_it_free(name).await?;
+            other.write.finds_lock_free(name).await?;
             // Redisson's report of a lost lock is part of another scenario.
             drop(holder.side(kind).unlock(name).await?);
         } else {
             // Redisson would leave the key of our reader to its lease (`rw-force`).
             holder.side(kind).unlock(name).await?.done()?;
-            other.write.finds_it_free(name).await?;
+            other.write.finds_lock_free(name).await?;
         }
     }
     Ok(())
@@ -102,7 +102,7 @@ pub(super) async fn transaction(stage: &mut Stage) -> Outcome<String> {
                 java.set_in_transaction(bucket, "changed").await?;
                 is_in_transaction(java, ours, name).await?;
                 for kind in [Kind::Plain, Kind::Fair, Kind::Fenced] {
-                    ours.side(kind).is_kept_out(name).await?;
+                    ours.side(kind).is_excluded(name).await?;
                 }
                 let end = async {
                     world.asleep(name).await?;
@@ -123,7 +123,7 @@ pub(super) async fn transaction(stage: &mut Stage) -> Outcome<String> {
                 ensure!(waited.to > freed.from, "it changed what we had locked");
                 is_in_transaction(java, ours, name).await?;
                 java.end_transaction(end).await?;
-                ours.finds_it_free(name).await?;
+                ours.finds_lock_free(name).await?;
             }
             _ => return Err(Failure::new("one of the two is Java")),
         }
@@ -161,7 +161,7 @@ async fn forced(stage: &mut Stage) -> Outcome<String> {
     };
     java.set_in_transaction("forced", "changed").await?;
     ensure!(ours.force_unlock(name).await?, "the lock was not forced");
-    ours.finds_it_free(name).await?;
+    ours.finds_lock_free(name).await?;
     Ok(String::new())
 }
 
@@ -175,8 +175,8 @@ pub(super) async fn rw_transaction(stage: &mut Stage) -> Outcome<String> {
         is_written_in_transaction(stage, java, name)?;
         let seen = ours.write.holders(name).await?;
         ensure!(seen.len() == 1, "we see {seen:?}");
-        ours.read.is_kept_out(name).await?;
-        ours.write.is_kept_out(name).await?;
+        ours.read.is_excluded(name).await?;
+        ours.write.is_excluded(name).await?;
         let end = async {
             world.asleep_on(&rw_channel(name)).await?;
             java.end_transaction(End::Commit).await
@@ -188,7 +188,7 @@ pub(super) async fn rw_transaction(stage: &mut Stage) -> Outcome<String> {
         java.delete_map_in_transaction("map").await?;
         let forced = ours.write.force_unlock(name).await?;
         ensure!(forced, "the lock was not forced");
-        ours.write.finds_it_free(name).await?;
+        ours.write.finds_lock_free(name).await?;
     } else if let (ours, Party::Java(java)) = (&mut holder, &stage.other) {
         ours.read.lock(name, Term::Fixed(LONG)).await?;
         let unlock = async {
@@ -198,9 +198,9 @@ pub(super) async fn rw_transaction(stage: &mut Stage) -> Outcome<String> {
         let (waited, freed) = tokio::try_join!(java.delete_map_in_transaction("map"), unlock)?;
         ensure!(waited.to > freed.from, "it wrote while we read");
         is_written_in_transaction(stage, java, name)?;
-        ours.read.is_kept_out(name).await?;
+        ours.read.is_excluded(name).await?;
         java.end_transaction(End::Rollback).await?;
-        ours.write.finds_it_free(name).await?;
+        ours.write.finds_lock_free(name).await?;
         world.is_clean().await?;
     } else {
         return Err(Failure::new("one of the two is Java"));

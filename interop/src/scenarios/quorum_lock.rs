@@ -8,7 +8,7 @@ pub(super) use self::ends::{dead_holder, is_kept};
 use super::BRIEF;
 use crate::failure::{Outcome, ensure};
 use crate::library::Shared;
-use crate::quorum::{Away, OurVoter, Side, Stage};
+use crate::quorum::{OurVoter, Side, Stage, UnavailableServer};
 use crate::simple::Lease;
 use crate::support::RedisServer;
 use crate::world::until;
@@ -28,7 +28,7 @@ pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
     for lease in holder.leases(terms.lease) {
         holder.lock(name, lease).await?;
         looks_like(*shared, servers, name, lease)?;
-        other.is_kept_out(name, terms.lease).await?;
+        other.is_excluded(name, terms.lease).await?;
         other.is_kept_out_for(name, BRIEF, terms.lease).await?;
         looks_like(*shared, servers, name, lease)?;
 
@@ -36,9 +36,9 @@ pub(super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
         let lease = other.lease(terms.lease);
         other.lock(name, lease).await?;
         looks_like(*shared, servers, name, lease)?;
-        holder.is_kept_out(name, terms.lease).await?;
+        holder.is_excluded(name, terms.lease).await?;
         other.unlock(name).await?.done()?;
-        holder.finds_it_free(name, terms.lease).await?;
+        holder.finds_lock_free(name, terms.lease).await?;
     }
     Ok(String::new())
 }
@@ -89,13 +89,13 @@ pub(super) async fn needs_most(stage: &mut Stage) -> Outcome<String> {
         let votes = voter.votes(name);
         ensure!(votes == 2, "we have {votes} votes of the other two");
     }
-    other.is_kept_out(name, terms.lease).await?;
+    other.is_excluded(name, terms.lease).await?;
     holder.unlock(name).await?.done()?;
-    other.finds_it_free(name, terms.lease).await?;
+    other.finds_lock_free(name, terms.lease).await?;
 
     strangers[1].lock(name, Lease::Kept(terms.lease)).await?;
     for side in [holder, other] {
-        side.is_kept_out(name, terms.lease).await?;
+        side.is_excluded(name, terms.lease).await?;
         side.is_kept_out_for(name, BRIEF, terms.lease).await?;
         let who = side.title();
         until(&format!("what {who} had of too few is given back"), || {
@@ -109,8 +109,8 @@ pub(super) async fn needs_most(stage: &mut Stage) -> Outcome<String> {
         stranger.close().await?;
     }
     let Stage { holder, other, .. } = stage;
-    holder.finds_it_free(name, stage.terms.lease).await?;
-    other.finds_it_free(name, stage.terms.lease).await?;
+    holder.finds_lock_free(name, stage.terms.lease).await?;
+    other.finds_lock_free(name, stage.terms.lease).await?;
     Ok(format!("two of three in {} ms", taken.as_millis()))
 }
 
@@ -175,8 +175,11 @@ pub(super) async fn two_away(stage: &mut Stage) -> Outcome<String> {
     let have_it = |servers: &[RedisServer]| servers.iter().all(|server| server.pttl(name) > 0);
     until("all have it", || have_it(servers)).await?;
 
-    let away = [Away::kill(&servers[3]), Away::hang(&servers[4])];
-    other.is_kept_out(name, terms.lease).await?;
+    let away = [
+        UnavailableServer::kill(&servers[3]),
+        UnavailableServer::hang(&servers[4]),
+    ];
+    other.is_excluded(name, terms.lease).await?;
     other.is_kept_out_for(name, BRIEF, terms.lease).await?;
     ensure!(have_it(&servers[..3]), "the three that are left forgot it");
     holder.unlock(name).await?.done()?;
@@ -189,7 +192,7 @@ pub(super) async fn two_away(stage: &mut Stage) -> Outcome<String> {
         let (who, took) = (one.title(), span.took());
         ensure!(granted, "{who} did not get it from three of five: {took:?}");
         longest = longest.max(took);
-        two.is_kept_out(name, terms.lease).await?;
+        two.is_excluded(name, terms.lease).await?;
         one.unlock(name).await?.done()?;
         until("it is given back", || {
             servers[..3].iter().all(|server| server.pttl(name) == -2)

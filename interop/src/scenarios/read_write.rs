@@ -70,7 +70,7 @@ pub(super) fn is_held(world: &World, key: &str, mode: &str, owners: &[(String, u
 }
 
 /// Checks that the party acquires the lock at once.
-async fn is_let_in(party: &mut Party, name: &str) -> Outcome {
+async fn acquires_at_once(party: &mut Party, name: &str) -> Outcome {
     let (granted, _) = party.try_lock(name, Duration::ZERO, Term::Kept).await?;
     ensure!(granted, "{} was kept out of `{name}`", party.title());
     Ok(())

@@ -26,10 +26,10 @@ pub(super) async fn counts(stage: &mut Stage) -> Outcome<String> {
             other.hold_count(name).await? == 0,
             "the other counts a hold it has not"
         );
-        other.is_kept_out(name).await?;
+        other.is_excluded(name).await?;
     }
     for left in (0..3).rev() {
-        other.is_kept_out(name).await?;
+        other.is_excluded(name).await?;
         holder.unlock(name).await?.done()?;
         let seen = other.holders(name).await?;
         let counts: Vec<u64> = seen.into_values().collect();
@@ -39,7 +39,7 @@ pub(super) async fn counts(stage: &mut Stage) -> Outcome<String> {
             "the other sees {counts:?}, not {expected:?}"
         );
     }
-    other.finds_it_free(name).await?;
+    other.finds_lock_free(name).await?;
     Ok(String::new())
 }
 

@@ -25,7 +25,7 @@ pub(super) async fn strangers(stage: &mut Stage) -> Outcome<String> {
     let why = other.unlock(name).await?.refused()?;
     still_held(holder, other, name).await?;
     holder.unlock(name).await?.done()?;
-    other.finds_it_free(name).await?;
+    other.finds_lock_free(name).await?;
     Ok(why.chars().take(48).collect::<String>() + "…")
 }
 
@@ -33,7 +33,7 @@ async fn still_held(holder: &Party, other: &mut Party, name: &str) -> Outcome {
     let expected = BTreeMap::from([(holder.owner(name)?, 1)]);
     let seen = other.holders(name).await?;
     ensure!(seen == expected, "the lock is {seen:?}, not {expected:?}");
-    other.is_kept_out(name).await
+    other.is_excluded(name).await
 }
 
 /// The other side releases the lock by force. The holder learns it: Java when it unlocks, our client by itself.

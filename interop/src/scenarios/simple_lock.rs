@@ -23,5 +23,5 @@ async fn is_still(world: &World, holder: &Side, other: &mut Side, name: &str) ->
         "`{name}` is {found:?}, not {value:?} of {who}"
     );
     ensure!(holder.is_held(name).await?, "{who} does not think so");
-    other.is_kept_out(name).await
+    other.is_excluded(name).await
 }

@@ -4,128 +4,128 @@ use std::time::Duration;
 
 use crate::party::Kind;
 use crate::site::Mode;
-use crate::stage::Terms;
+use crate::stage::Settings;
 
 /// A lease that expires in a scenario, and is renewed in good time on a busy machine: every two seconds.
-pub(super) const SHORT: Terms = Terms {
+pub(super) const SHORT: Settings = Settings {
     watchdog: Duration::from_secs(6),
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
-pub(super) const PREFIXED: Terms = Terms {
+pub(super) const PREFIXED: Settings = Settings {
     prefix: "team-7:",
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
-pub(super) const COUNTING: Terms = Terms {
+pub(super) const COUNTING: Settings = Settings {
     kind: Kind::Counting,
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
-pub(super) const COUNTING_PREFIXED: Terms = Terms {
+pub(super) const COUNTING_PREFIXED: Settings = Settings {
     kind: Kind::Counting,
     ..PREFIXED
 };
 
-pub(super) const FAIR: Terms = Terms {
+pub(super) const FAIR: Settings = Settings {
     kind: Kind::Fair,
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
-pub(super) const FAIR_SHORT: Terms = Terms {
+pub(super) const FAIR_SHORT: Settings = Settings {
     kind: Kind::Fair,
     fair_wait: Duration::from_secs(6),
     ..SHORT
 };
 
-pub(super) const FAIR_PREFIXED: Terms = Terms {
+pub(super) const FAIR_PREFIXED: Settings = Settings {
     kind: Kind::Fair,
     ..PREFIXED
 };
 
-pub(super) const FENCED: Terms = Terms {
+pub(super) const FENCED: Settings = Settings {
     kind: Kind::Fenced,
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
-pub(super) const FENCED_PREFIXED: Terms = Terms {
+pub(super) const FENCED_PREFIXED: Settings = Settings {
     kind: Kind::Fenced,
     ..PREFIXED
 };
 
-pub(super) const LATCH: Terms = Terms {
+pub(super) const LATCH: Settings = Settings {
     kind: Kind::Latch,
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
-pub(super) const LATCH_PREFIXED: Terms = Terms {
+pub(super) const LATCH_PREFIXED: Settings = Settings {
     kind: Kind::Latch,
     ..PREFIXED
 };
 
-pub(super) const MULTI: Terms = Terms {
+pub(super) const MULTI: Settings = Settings {
     kind: Kind::Multi,
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
-pub(super) const MULTI_SHORT: Terms = Terms {
+pub(super) const MULTI_SHORT: Settings = Settings {
     kind: Kind::Multi,
     ..SHORT
 };
 
-pub(super) const PERMIT: Terms = Terms {
+pub(super) const PERMIT: Settings = Settings {
     kind: Kind::Permit,
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
-pub(super) const PERMIT_SHORT: Terms = Terms {
+pub(super) const PERMIT_SHORT: Settings = Settings {
     kind: Kind::Permit,
     ..SHORT
 };
 
-pub(super) const PERMIT_PREFIXED: Terms = Terms {
+pub(super) const PERMIT_PREFIXED: Settings = Settings {
     kind: Kind::Permit,
     ..PREFIXED
 };
 
-pub(super) const RW: Terms = Terms {
+pub(super) const RW: Settings = Settings {
     kind: Kind::Write,
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
-pub(super) const RW_SHORT: Terms = Terms {
+pub(super) const RW_SHORT: Settings = Settings {
     kind: Kind::Write,
     ..SHORT
 };
 
-/// Terms for the versions whose transactions lock whole maps: 4.7 does, 3.13 does not.
-pub(super) const RW_TRANSACTION: Terms = Terms {
+/// Settings for the versions whose transactions lock whole maps: 4.7 does, 3.13 does not.
+pub(super) const RW_TRANSACTION: Settings = Settings {
     since: [4, 7],
     ..RW
 };
 
-pub(super) const RW_PREFIXED: Terms = Terms {
+pub(super) const RW_PREFIXED: Settings = Settings {
     kind: Kind::Write,
     ..PREFIXED
 };
 
-pub(super) const CLUSTER: Terms = Terms {
+pub(super) const CLUSTER: Settings = Settings {
     mode: Mode::Cluster,
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
-pub(super) const CLUSTER_SHORT: Terms = Terms {
+pub(super) const CLUSTER_SHORT: Settings = Settings {
     watchdog: SENTINEL_SHORT.watchdog,
     ..CLUSTER
 };
 
-pub(super) const SENTINEL: Terms = Terms {
+pub(super) const SENTINEL: Settings = Settings {
     mode: Mode::Sentinel,
-    ..Terms::DEFAULT
+    ..Settings::DEFAULT
 };
 
 /// Leases that outlive a failover, and are soon renewed.
-pub(super) const SENTINEL_SHORT: Terms = Terms {
+pub(super) const SENTINEL_SHORT: Settings = Settings {
     watchdog: Duration::from_secs(30),
     ..SENTINEL
 };

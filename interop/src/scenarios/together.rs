@@ -9,16 +9,16 @@ use crate::checker::{self, Grant};
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::party::{Party, Term};
-use crate::stage::{Fleet, Terms};
+use crate::stage::{Fleet, Settings};
 use crate::world::{channel, until};
 
 /// Every party holds the lock once while all others wait; then all take turns at their own pace.
 pub(super) async fn play(fleet: &mut Fleet) -> Outcome<String> {
     let mut parties = Vec::new();
     for jvm in &fleet.peers {
-        parties.push(Party::java(&fleet.world, jvm, Terms::DEFAULT).await?);
+        parties.push(Party::java(&fleet.world, jvm, Settings::DEFAULT).await?);
     }
-    parties.push(Party::ours(&fleet.world, Terms::DEFAULT).await?);
+    parties.push(Party::ours(&fleet.world, Settings::DEFAULT).await?);
     for _ in 0..parties.len() {
         relay(fleet, &mut parties).await?;
         parties.rotate_left(1);

@@ -14,7 +14,7 @@ use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure};
 use crate::party::{Kind, Party, Term};
 use crate::stage::Stage;
-use crate::worker::{self, MOMENT, Manner, Tally, Work};
+use crate::worker::{self, LockMode, MOMENT, Tally, Work};
 use crate::world::{World, until};
 
 /// Every `tryLock` is granted, however busy the crowd is, and never at the same time. Nor is it luck: most times the crowd has only a few
@@ -27,7 +27,7 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
         terms,
         ..
     } = stage;
-    let crowd = Crowd::gather(holder, world, terms.kind)?;
+    let crowd = ContendingTasks::gather(holder, world, terms.kind)?;
     let busy = || {
         let counter: Option<u64> = world.server().query(&["GET", COUNTER]);
         counter.unwrap_or(0)
@@ -95,13 +95,13 @@ pub(super) async fn play(stage: &mut Stage) -> Outcome<String> {
 }
 
 /// Sixty-four tasks of one client of ours, or threads of one JVM.
-struct Crowd {
+struct ContendingTasks {
     at_work: JoinHandle<Outcome<Tally>>,
     stop: Arc<AtomicBool>,
     log: TempDir,
 }
 
-impl Crowd {
+impl ContendingTasks {
     /// Starts a crowd on the same side as `like`.
     fn gather(like: &Party, world: &World, kind: Kind) -> Outcome<Self> {
         let log = TempDir::with_prefix("distlock-crowd-")?;
@@ -112,7 +112,7 @@ impl Crowd {
             tasks: 64,
             time: Duration::from_secs(600),
             moment: MOMENT,
-            manner: Manner::Alike,
+            manner: LockMode::Alike,
             who: "crowd".into(),
             seed: 1,
             log: log.path().join("grants"),

@@ -23,7 +23,7 @@ pub(crate) struct TheirClient {
 
 /// The state of a lock in the store, as another library's client finds it.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct LockState {
     /// Redis' `TYPE`.
     pub(crate) kind: String,
     pub(crate) value: Option<String>,
@@ -128,11 +128,11 @@ impl TheirClient {
     }
 
     /// Returns what its client finds under this name.
-    pub(crate) async fn look(&self, name: &str) -> Outcome<Seen> {
+    pub(crate) async fn read_state(&self, name: &str) -> Outcome<LockState> {
         let answer = self.call(json!({"cmd": "look", "name": name})).await?;
         let seen = answer.value()?;
         let read = || {
-            Some(Seen {
+            Some(LockState {
                 kind: seen["type"].as_str()?.to_owned(),
                 value: seen["value"].as_str().map(str::to_owned),
                 left: seen["left"].as_i64()?,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use distlock::{Error, Lease, QuorumGuard};
 
-use super::{Manner, Task};
+use super::{LockMode, Task};
 use crate::checker::Grant;
 use crate::clock::Stamp;
 use crate::failure::Outcome;
@@ -19,7 +19,7 @@ impl Task {
         random: &mut SeededRng,
     ) -> Outcome<Option<Grant>> {
         let mut held = None;
-        if self.work.manner != Manner::Unlocked {
+        if self.work.manner != LockMode::Unlocked {
             held = self.vote(&name).await?;
             if held.is_none() {
                 return Ok(None);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock::{Guard, Lease};
 use redis::AsyncCommands;
 
-use super::{Manner, Task};
+use super::{LockMode, Task};
 use crate::checker::Grant;
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure, granted};
@@ -21,7 +21,7 @@ impl Task {
         random: &mut SeededRng,
     ) -> Outcome<Vec<Grant>> {
         let (name, slowly) = (&*name, random.chance(6));
-        if self.work.manner == Manner::Unlocked {
+        if self.work.manner == LockMode::Unlocked {
             let writes = self.number.is_multiple_of(2);
             return Ok(vec![if writes {
                 self.add(name, slowly).await?
@@ -46,23 +46,23 @@ impl Task {
                 if !guards.is_empty() {
                     held.push(self.add(name, slowly).await?);
                 }
-                give_back(guards, random).await?;
+                release_guards(guards, random).await?;
             }
             2 => {
                 let reader = read.acquire().await?;
                 held.push(self.look(name, slowly).await?);
                 if let Some(writer) = reader.try_upgrade().await? {
                     held.push(self.add(name, slowly).await?);
-                    give_back(vec![writer], random).await?;
+                    release_guards(vec![writer], random).await?;
                 }
-                give_back(vec![reader], random).await?;
+                release_guards(vec![reader], random).await?;
             }
             4 => {
                 let writer = write.acquire().await?;
                 held.push(self.add(name, slowly).await?);
                 let reader = writer.downgrade().await?;
                 held.push(self.look(name, slowly).await?);
-                give_back(vec![reader], random).await?;
+                release_guards(vec![reader], random).await?;
             }
             number => {
                 let guards = match number {
@@ -77,7 +77,7 @@ impl Task {
                     _ => vec![read.acquire().await?],
                 };
                 held.push(self.look(name, slowly).await?);
-                give_back(guards, random).await?;
+                release_guards(guards, random).await?;
             }
         }
         Ok(held)
@@ -99,7 +99,7 @@ impl Task {
         }
         let mirrored: Option<u64> = self.counters.get(format!("mirror:{name}")).await?;
         ensure!(
-            counted == mirrored || self.work.manner == Manner::Unlocked,
+            counted == mirrored || self.work.manner == LockMode::Unlocked,
             "somebody wrote {name} while {} read it: {counted:?}, {mirrored:?}",
             self.work.who
         );
@@ -119,7 +119,7 @@ impl Task {
 }
 
 /// Releases the lock, in both ways there are: the other is to drop it.
-async fn give_back<K>(guards: Vec<Guard<K>>, random: &mut SeededRng) -> Outcome {
+async fn release_guards<K>(guards: Vec<Guard<K>>, random: &mut SeededRng) -> Outcome {
     for guard in guards.into_iter().rev() {
         guard.check()?;
         if random.chance(50) {

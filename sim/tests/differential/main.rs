@@ -11,8 +11,8 @@
 
 mod cluster;
 mod generator;
-#[path = "../../../tests/support/redis/mortal.rs"]
-mod mortal;
+#[path = "../../../tests/support/redis/killed_on_exit.rs"]
+mod killed_on_exit;
 mod replies;
 mod scripts;
 mod sentinels;

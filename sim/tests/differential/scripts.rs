@@ -111,7 +111,7 @@ const INSPECT: &str = "format/owner format/lock format/read_write format/number 
 
 /// For each kind of lock with batches: the positions of its five scripts, the number of keys of each, and the arguments that a batch leaves
 /// out.
-const BATCHES: [(&str, [Passenger; 5]); 3] = [
+const BATCHES: [(&str, [BatchScript; 5]); 3] = [
     (
         "mutex",
         [
@@ -145,7 +145,7 @@ const BATCHES: [(&str, [Passenger; 5]); 3] = [
 ];
 
 /// A script in a batch, its keys and its arguments.
-type Passenger = (&'static str, &'static str, &'static str);
+type BatchScript = (&'static str, &'static str, &'static str);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/engine/redis/lua")
@@ -206,7 +206,7 @@ pub(crate) fn all() -> Vec<Script> {
 }
 
 /// Composes a batch as `batch.rs` of the library does.
-fn batch(kind: &str, passengers: &[Passenger], scripts: &[Script]) -> Script {
+fn batch(kind: &str, passengers: &[BatchScript], scripts: &[Script]) -> Script {
     let mut batch = String::from(
         "local KEYS, ARGV, redis, pcall, type = KEYS, ARGV, redis, pcall, type\nlocal scripts = {\n",
     );

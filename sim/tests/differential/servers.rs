@@ -10,7 +10,7 @@ use distlock_sim::Server;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use crate::mortal::{mortal, program};
+use crate::killed_on_exit::{killed_on_exit, program};
 use crate::replies::Reply;
 
 /// A real server that ends when this is dropped, and that no other machine can reach.
@@ -32,7 +32,7 @@ impl Real {
 
     pub(crate) fn start_by(arguments: &[&str], configuration: Option<&str>) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a folder");
-        let mut command = mortal(&program());
+        let mut command = killed_on_exit(&program());
         if let Some(configuration) = configuration {
             let file = folder.path().join("configuration");
             std::fs::write(&file, configuration).expect("there is room for a file");

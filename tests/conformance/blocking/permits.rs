@@ -1,13 +1,13 @@
 //! Permits of a semaphore in the blocking API.
 
 use super::connect;
-use crate::stage::{PATIENCE, Played, Stage};
+use crate::stage::{CaseResult, PATIENCE, Stage};
 
 on_every_engine_with_scripts! { call with Plain:
     permits_are_counted_and_released,
 }
 
-fn permits_are_counted_and_released(stage: &Stage) -> Played {
+fn permits_are_counted_and_released(stage: &Stage) -> CaseResult {
     let client = connect(stage)?;
     let semaphore = client.semaphore(stage.name("exports"));
     assert!(semaphore.try_set(2)?);

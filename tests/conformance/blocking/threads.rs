@@ -5,7 +5,7 @@ use std::thread;
 use distlock::Error;
 
 use super::{acquiring, connect, in_time, still_waits};
-use crate::stage::{PATIENCE, Played, Stage};
+use crate::stage::{CaseResult, PATIENCE, Stage};
 
 on_every_engine! { call with Plain:
     a_thread_re_enters_its_lock,
@@ -13,7 +13,7 @@ on_every_engine! { call with Plain:
     a_guard_may_be_released_by_another_thread,
 }
 
-fn a_thread_re_enters_its_lock(stage: &Stage) -> Played {
+fn a_thread_re_enters_its_lock(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let mine = || a.lock(&*name).with_owner(&a.thread_owner());
@@ -34,7 +34,7 @@ fn a_thread_re_enters_its_lock(stage: &Stage) -> Played {
     in_time(&waiting)?.release()
 }
 
-fn a_thread_excludes_another(stage: &Stage) -> Played {
+fn a_thread_excludes_another(stage: &Stage) -> CaseResult {
     let client = connect(stage)?;
     let lock = client.lock(stage.name("stock"));
     let me = client.thread_owner();
@@ -60,7 +60,7 @@ fn a_thread_excludes_another(stage: &Stage) -> Played {
     held.release()
 }
 
-fn a_guard_may_be_released_by_another_thread(stage: &Stage) -> Played {
+fn a_guard_may_be_released_by_another_thread(stage: &Stage) -> CaseResult {
     let (a, b) = (connect(stage)?, connect(stage)?);
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire()?;

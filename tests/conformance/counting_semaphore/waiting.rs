@@ -6,7 +6,7 @@ use distlock::Error;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::stage::{ASLEEP, Plain, Played, Stage, begun, in_time, soon, waits};
+use crate::stage::{ASLEEP, CaseResult, Plain, Stage, begun, in_time, soon, waits};
 
 on_every_engine_with_scripts! { play with Plain:
     a_waiter_is_notified_of_released_permits,
@@ -17,7 +17,7 @@ on_every_engine_with_scripts! { play with Plain:
     a_dropped_wait_for_permits_wakes_the_next_waiter,
 }
 
-async fn a_waiter_is_notified_of_released_permits(stage: &Stage<Plain>) -> Played {
+async fn a_waiter_is_notified_of_released_permits(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(0).await?;
@@ -35,7 +35,7 @@ async fn a_waiter_is_notified_of_released_permits(stage: &Stage<Plain>) -> Playe
 
 async fn a_waiter_for_several_permits_is_notified_when_enough_are_available(
     stage: &Stage<Plain>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(0).await?;
@@ -57,7 +57,7 @@ async fn a_waiter_for_several_permits_is_notified_when_enough_are_available(
 
 async fn a_waiter_for_several_permits_is_not_starved_by_waiters_for_one(
     stage: &Stage<Plain>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     let slots = a.counting_semaphore(&*name);
@@ -89,7 +89,7 @@ async fn a_waiter_for_several_permits_is_not_starved_by_waiters_for_one(
     Ok(())
 }
 
-async fn as_many_waiters_as_permits_continue_at_once(stage: &Stage<Plain>) -> Played {
+async fn as_many_waiters_as_permits_continue_at_once(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(0).await?;
@@ -115,7 +115,7 @@ async fn as_many_waiters_as_permits_continue_at_once(stage: &Stage<Plain>) -> Pl
     .await
 }
 
-async fn a_timed_out_wait_for_permits_leaves_the_queue(stage: &Stage<Plain>) -> Played {
+async fn a_timed_out_wait_for_permits_leaves_the_queue(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(2).await?;
@@ -137,7 +137,7 @@ async fn a_timed_out_wait_for_permits_leaves_the_queue(stage: &Stage<Plain>) -> 
     in_time(a.counting_semaphore(&*name).acquire(1)).await
 }
 
-async fn a_dropped_wait_for_permits_wakes_the_next_waiter(stage: &Stage<Plain>) -> Played {
+async fn a_dropped_wait_for_permits_wakes_the_next_waiter(stage: &Stage<Plain>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("slots");
     a.counting_semaphore(&*name).try_set(1).await?;

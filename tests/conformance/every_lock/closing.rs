@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use distlock::{Error, LostReason};
 
-use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, waits};
+use crate::stage::{CaseResult, Family, PATIENCE, Stage, begun, in_time, waits};
 
 with_every_lock! {
     closing_releases_holds_and_notifies_the_holders,
@@ -37,7 +37,7 @@ fn lost_by_closing(error: Error) -> bool {
     )
 }
 
-async fn closing_releases_holds_and_notifies_the_holders(stage: &Stage<impl Family>) -> Played {
+async fn closing_releases_holds_and_notifies_the_holders(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let (one, two) = (stage.name("one"), stage.name("two"));
     let first = a.lock(&*one).acquire().await?;
@@ -58,7 +58,7 @@ async fn closing_releases_holds_and_notifies_the_holders(stage: &Stage<impl Fami
     Ok(())
 }
 
-async fn closing_releases_re_entered_holds(stage: &Stage<impl Family>) -> Played {
+async fn closing_releases_re_entered_holds(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -69,7 +69,9 @@ async fn closing_releases_re_entered_holds(stage: &Stage<impl Family>) -> Played
     got.expect("it was given back").release().await
 }
 
-async fn closing_completes_the_releases_of_dropped_guards(stage: &Stage<impl Family>) -> Played {
+async fn closing_completes_the_releases_of_dropped_guards(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let names: Vec<_> = (0..20).map(|n| stage.name(&n.to_string())).collect();
     let mut guards = Vec::new();
@@ -86,7 +88,7 @@ async fn closing_completes_the_releases_of_dropped_guards(stage: &Stage<impl Fam
     Ok(())
 }
 
-async fn closing_fails_waiters(stage: &Stage<impl Family>) -> Played {
+async fn closing_fails_waiters(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let (near, far) = (stage.name("near"), stage.name("far"));
     let held = a.lock(&*near).acquire().await?;
@@ -112,7 +114,7 @@ async fn closing_fails_waiters(stage: &Stage<impl Family>) -> Played {
 }
 
 /// The first request of each call is under way when the client is closed.
-async fn closing_fails_requests_in_flight(stage: &Stage<impl Family>) -> Played {
+async fn closing_fails_requests_in_flight(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let theirs = b.lock(&*name).acquire().await?;
@@ -133,7 +135,7 @@ async fn closing_fails_requests_in_flight(stage: &Stage<impl Family>) -> Played 
 /// The lock is passed to a waiter that is not polled afterwards.
 async fn closing_releases_a_lock_granted_to_an_unpolled_waiter(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -147,7 +149,7 @@ async fn closing_releases_a_lock_granted_to_an_unpolled_waiter(
     got.release().await
 }
 
-async fn closing_drops_the_work_under_a_guard(stage: &Stage<impl Family>) -> Played {
+async fn closing_drops_the_work_under_a_guard(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let work = Arc::new(());
@@ -165,7 +167,7 @@ async fn closing_drops_the_work_under_a_guard(stage: &Stage<impl Family>) -> Pla
     Ok(())
 }
 
-async fn closing_lets_other_clients_acquire_the_lock(stage: &Stage<impl Family>) -> Played {
+async fn closing_lets_other_clients_acquire_the_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let _held = a.lock(&*name).acquire().await?;
@@ -176,7 +178,7 @@ async fn closing_lets_other_clients_acquire_the_lock(stage: &Stage<impl Family>)
     in_time(waiting).await?.release().await
 }
 
-async fn a_closed_client_rejects_every_call(stage: &Stage<impl Family>) -> Played {
+async fn a_closed_client_rejects_every_call(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name);
@@ -199,7 +201,7 @@ async fn a_closed_client_rejects_every_call(stage: &Stage<impl Family>) -> Playe
     theirs.release().await
 }
 
-async fn a_client_may_be_closed_twice(stage: &Stage<impl Family>) -> Played {
+async fn a_client_may_be_closed_twice(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let (one, two) = tokio::join!(client.close(), client.close());
@@ -208,7 +210,7 @@ async fn a_client_may_be_closed_twice(stage: &Stage<impl Family>) -> Played {
     in_time(client.close()).await
 }
 
-async fn a_dropped_client_does_not_release_its_guards(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_client_does_not_release_its_guards(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Duration::from_secs(4);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::{JoinSet, yield_now};
 
-use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, waits};
+use crate::stage::{CaseResult, Family, PATIENCE, Stage, begun, in_time, waits};
 
 with_every_lock! {
     a_client_excludes_another,
@@ -23,7 +23,7 @@ over_tls! {
     a_dropped_guard_releases_the_lock,
 }
 
-async fn a_client_excludes_another(stage: &Stage<impl Family>) -> Played {
+async fn a_client_excludes_another(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
 
@@ -37,7 +37,7 @@ async fn a_client_excludes_another(stage: &Stage<impl Family>) -> Played {
     held.release().await
 }
 
-async fn a_client_excludes_itself(stage: &Stage<impl Family>) -> Played {
+async fn a_client_excludes_itself(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
 
@@ -52,7 +52,7 @@ async fn a_client_excludes_itself(stage: &Stage<impl Family>) -> Played {
     held.expect("it is free again").release().await
 }
 
-async fn a_lock_can_be_acquired_again_and_again(stage: &Stage<impl Family>) -> Played {
+async fn a_lock_can_be_acquired_again_and_again(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for _ in 0..20 {
@@ -65,7 +65,7 @@ async fn a_lock_can_be_acquired_again_and_again(stage: &Stage<impl Family>) -> P
     Ok(())
 }
 
-async fn a_lock_does_not_exclude_holders_of_another(stage: &Stage<impl Family>) -> Played {
+async fn a_lock_does_not_exclude_holders_of_another(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let one = a.lock(stage.name("one")).acquire().await?;
     let two = b.lock(stage.name("two")).try_acquire().await?;
@@ -75,7 +75,7 @@ async fn a_lock_does_not_exclude_holders_of_another(stage: &Stage<impl Family>) 
 }
 
 /// Both branches of a `join!` are one task: they must not both hold the lock.
-async fn the_same_task_without_an_owner_is_excluded_too(stage: &Stage<impl Family>) -> Played {
+async fn the_same_task_without_an_owner_is_excluded_too(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
 
@@ -98,11 +98,11 @@ async fn the_same_task_without_an_owner_is_excluded_too(stage: &Stage<impl Famil
     left.and(right)
 }
 
-async fn no_two_guards_are_valid_at_once(stage: &Stage<impl Family>) -> Played {
+async fn no_two_guards_are_valid_at_once(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let inside = Arc::new(AtomicUsize::new(0));
-    let mut tasks = JoinSet::<Played>::new();
+    let mut tasks = JoinSet::<CaseResult>::new();
     for n in 0..10 {
         let client = if n % 2 == 0 { &a } else { &b };
         let (lock, inside) = (client.lock(&*name), inside.clone());
@@ -126,7 +126,7 @@ async fn no_two_guards_are_valid_at_once(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn a_dropped_guard_releases_the_lock(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_guard_releases_the_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
 
@@ -142,7 +142,7 @@ async fn a_dropped_guard_releases_the_lock(stage: &Stage<impl Family>) -> Played
     in_time(waiting).await?.release().await
 }
 
-async fn a_future_needs_neither_its_lock_nor_its_client(stage: &Stage<impl Family>) -> Played {
+async fn a_future_needs_neither_its_lock_nor_its_client(stage: &Stage<impl Family>) -> CaseResult {
     let one = stage.client().await?.lock(stage.name("one")).acquire();
     let (one, two) = tokio::join!(one, stage.client().await?.lock(stage.name("two")).acquire());
     let (one, two) = (one?, two?);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 use tokio::time::sleep;
 
-use crate::stage::{Family, PATIENCE, Played, Stage, in_time, seen};
+use crate::stage::{CaseResult, Family, PATIENCE, Stage, in_time, seen};
 
 with_every_lock! {
     an_extended_lease_lasts_longer,
@@ -19,7 +19,7 @@ with_every_lock! {
 const SHORT: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(600);
 
-async fn an_extended_lease_lasts_longer(stage: &Stage<impl Family>) -> Played {
+async fn an_extended_lease_lasts_longer(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a
@@ -38,7 +38,7 @@ async fn an_extended_lease_lasts_longer(stage: &Stage<impl Family>) -> Played {
     in_time(b.lock(&*name).acquire()).await?.release().await
 }
 
-async fn an_extension_never_shortens(stage: &Stage<impl Family>) -> Played {
+async fn an_extension_never_shortens(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.lock(&*name).with_lease(Lease::Fixed(LONG));
@@ -60,7 +60,7 @@ async fn an_extension_never_shortens(stage: &Stage<impl Family>) -> Played {
     held.release().await
 }
 
-async fn a_renewed_lease_cannot_be_extended(stage: &Stage<impl Family>) -> Played {
+async fn a_renewed_lease_cannot_be_extended(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let refused = |error| {
@@ -77,7 +77,7 @@ async fn a_renewed_lease_cannot_be_extended(stage: &Stage<impl Family>) -> Playe
     held.release().await
 }
 
-async fn an_invalid_extension_is_rejected(stage: &Stage<impl Family>) -> Played {
+async fn an_invalid_extension_is_rejected(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let held = lock.with_lease(Lease::Fixed(LONG)).acquire().await?;
@@ -89,7 +89,7 @@ async fn an_invalid_extension_is_rejected(stage: &Stage<impl Family>) -> Played 
     held.release().await
 }
 
-async fn a_lost_lease_cannot_be_extended(stage: &Stage<impl Family>) -> Played {
+async fn a_lost_lease_cannot_be_extended(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client
@@ -114,7 +114,7 @@ async fn a_lost_lease_cannot_be_extended(stage: &Stage<impl Family>) -> Played {
 }
 
 /// A fixed lease is not renewed, so the loss was not noticed before.
-async fn an_extension_detects_a_lost_lock(stage: &Stage<impl Family>) -> Played {
+async fn an_extension_detects_a_lost_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_lease(Lease::Fixed(LONG));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 use tokio::time::{Instant, sleep};
 
-use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, seen, soon};
+use crate::stage::{CaseResult, Family, PATIENCE, Stage, begun, in_time, seen, soon};
 
 with_every_lock! {
     a_fixed_lease_expires_and_the_next_waiter_gets_the_lock,
@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(600);
 
 async fn a_fixed_lease_expires_and_the_next_waiter_gets_the_lock(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     // The lease ends before a waiter would poll by itself.
@@ -61,7 +61,7 @@ async fn a_fixed_lease_expires_and_the_next_waiter_gets_the_lock(
     Ok(())
 }
 
-async fn a_fixed_lease_is_not_renewed(stage: &Stage<impl Family>) -> Played {
+async fn a_fixed_lease_is_not_renewed(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client
@@ -77,7 +77,7 @@ async fn a_fixed_lease_is_not_renewed(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn a_renewed_lease_lasts_many_times_its_length(stage: &Stage<impl Family>) -> Played {
+async fn a_renewed_lease_lasts_many_times_its_length(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     // A busy machine may delay a renewal by two thirds of the lease without loss of the lock.
@@ -97,7 +97,7 @@ async fn a_renewed_lease_lasts_many_times_its_length(stage: &Stage<impl Family>)
     held.release().await
 }
 
-async fn a_renewed_lease_ends_with_its_guard(stage: &Stage<impl Family>) -> Played {
+async fn a_renewed_lease_ends_with_its_guard(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Lease::KeepAlive(SHORT * 2);
@@ -121,7 +121,9 @@ async fn a_renewed_lease_ends_with_its_guard(stage: &Stage<impl Family>) -> Play
     Ok(())
 }
 
-async fn a_lock_without_its_own_lease_has_that_of_the_client(stage: &Stage<impl Family>) -> Played {
+async fn a_lock_without_its_own_lease_has_that_of_the_client(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let hour = Duration::from_secs(3600);
     let usual = stage.client().await?;
     let hourly = stage.builder().default_lease(Lease::Fixed(hour));
@@ -136,7 +138,7 @@ async fn a_lock_without_its_own_lease_has_that_of_the_client(stage: &Stage<impl 
     Ok(())
 }
 
-async fn a_guard_reports_its_remaining_validity(stage: &Stage<impl Family>) -> Played {
+async fn a_guard_reports_its_remaining_validity(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lease = Duration::from_secs(60);
@@ -161,7 +163,7 @@ async fn a_guard_reports_its_remaining_validity(stage: &Stage<impl Family>) -> P
     Ok(())
 }
 
-async fn max_hold_ends_the_hold_and_frees_the_lock(stage: &Stage<impl Family>) -> Played {
+async fn max_hold_ends_the_hold_and_frees_the_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for lease in [Lease::KeepAlive(LONG), Lease::Fixed(LONG)] {
@@ -196,7 +198,7 @@ async fn max_hold_ends_the_hold_and_frees_the_lock(stage: &Stage<impl Family>) -
     Ok(())
 }
 
-async fn max_hold_does_not_lengthen_a_lease(stage: &Stage<impl Family>) -> Played {
+async fn max_hold_does_not_lengthen_a_lease(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     for longest in [LONG, Duration::MAX] {
@@ -209,7 +211,7 @@ async fn max_hold_does_not_lengthen_a_lease(stage: &Stage<impl Family>) -> Playe
     Ok(())
 }
 
-async fn a_forgotten_lock_stays_held_for_its_lease(stage: &Stage<impl Family>) -> Played {
+async fn a_forgotten_lock_stays_held_for_its_lease(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for lease in [Lease::KeepAlive(SHORT), Lease::Fixed(SHORT)] {
@@ -236,7 +238,7 @@ async fn a_forgotten_lock_stays_held_for_its_lease(stage: &Stage<impl Family>) -
     Ok(())
 }
 
-async fn invalid_leases_are_rejected(stage: &Stage<impl Family>) -> Played {
+async fn invalid_leases_are_rejected(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let invalid = |error| matches!(error, Error::InvalidOption { .. });

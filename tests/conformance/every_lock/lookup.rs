@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use distlock::{Client, Error, Guard, Lease, ReleaseOn, Severity};
 
-use crate::stage::{Family, PATIENCE, Played, Player, Stage, begun, in_time, seen};
+use crate::stage::{CaseResult, Family, PATIENCE, Player, Stage, begun, in_time, seen};
 use crate::support::eventually;
 
 with_every_lock! {
@@ -28,7 +28,7 @@ with_every_lock! {
     a_guard_is_notified_when_an_admin_releases_its_hold,
 }
 
-async fn a_free_lock_has_no_visible_holder(stage: &Stage<impl Family>) -> Played {
+async fn a_free_lock_has_no_visible_holder(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     assert_eq!(a.admin().inspect(&name).await?, None);
@@ -39,7 +39,9 @@ async fn a_free_lock_has_no_visible_holder(stage: &Stage<impl Family>) -> Played
     Ok(())
 }
 
-async fn a_holder_is_visible_with_its_owner_count_and_lease(stage: &Stage<impl Family>) -> Played {
+async fn a_holder_is_visible_with_its_owner_count_and_lease(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Duration::from_secs(60);
@@ -63,7 +65,7 @@ async fn a_holder_is_visible_with_its_owner_count_and_lease(stage: &Stage<impl F
     held.release().await
 }
 
-async fn a_change_of_holder_is_visible(stage: &Stage<impl Family>) -> Played {
+async fn a_change_of_holder_is_visible(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let first = a.lock(&*name).acquire().await?;
@@ -77,7 +79,7 @@ async fn a_change_of_holder_is_visible(stage: &Stage<impl Family>) -> Played {
     second.release().await
 }
 
-async fn a_client_is_visible_by_its_label(stage: &Stage<impl Family>) -> Played {
+async fn a_client_is_visible_by_its_label(stage: &Stage<impl Family>) -> CaseResult {
     let nameless = stage.client().await?;
     let label = "billing-7 ✉ {x}";
     let billing = stage.connect(stage.builder().label(label)).await?;
@@ -91,7 +93,7 @@ async fn a_client_is_visible_by_its_label(stage: &Stage<impl Family>) -> Played 
     Ok(())
 }
 
-async fn a_list_shows_the_locks_of_all_clients_in_order(stage: &Stage<impl Family>) -> Played {
+async fn a_list_shows_the_locks_of_all_clients_in_order(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let names = ["b:2", "a:10", "b:1", "a:9", "ä", "{c}"].map(|name| stage.name(name));
     let mut guards = Vec::new();
@@ -113,7 +115,7 @@ async fn a_list_shows_the_locks_of_all_clients_in_order(stage: &Stage<impl Famil
     Ok(())
 }
 
-async fn a_list_omits_released_locks(stage: &Stage<impl Family>) -> Played {
+async fn a_list_omits_released_locks(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let fixed = Lease::Fixed(Duration::from_secs(4));
     let short = client
@@ -136,7 +138,7 @@ async fn a_list_omits_released_locks(stage: &Stage<impl Family>) -> Played {
     kept.release().await
 }
 
-async fn a_pattern_matches_star_and_question_mark(stage: &Stage<impl Family>) -> Played {
+async fn a_pattern_matches_star_and_question_mark(stage: &Stage<impl Family>) -> CaseResult {
     let held = ["order:1", "order:2", "order:12", "orders", "reorder:1"];
     let client = holding(stage, &held).await?;
     for (pattern, chosen) in [
@@ -161,7 +163,7 @@ async fn a_pattern_matches_star_and_question_mark(stage: &Stage<impl Family>) ->
     Ok(())
 }
 
-async fn a_backslash_takes_a_character_as_it_is(stage: &Stage<impl Family>) -> Played {
+async fn a_backslash_takes_a_character_as_it_is(stage: &Stage<impl Family>) -> CaseResult {
     let held = ["a*", "ab", "a?", r"a\", r"a\b"];
     let client = holding(stage, &held).await?;
     for (pattern, chosen) in [
@@ -181,7 +183,9 @@ async fn a_backslash_takes_a_character_as_it_is(stage: &Stage<impl Family>) -> P
     Ok(())
 }
 
-async fn only_star_question_mark_and_backslash_are_special(stage: &Stage<impl Family>) -> Played {
+async fn only_star_question_mark_and_backslash_are_special(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let held = ["[ab]", "a", "{a,b}", "(a|b)", "a.c", "abc"];
     let client = holding(stage, &held).await?;
     for pattern in held {
@@ -193,7 +197,7 @@ async fn only_star_question_mark_and_backslash_are_special(stage: &Stage<impl Fa
 
 async fn a_question_mark_stands_for_one_character_of_any_script(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let held = ["x", "é", "名", "🔒", "éé"];
     let client = holding(stage, &held).await?;
     assert_eq!(
@@ -204,7 +208,7 @@ async fn a_question_mark_stands_for_one_character_of_any_script(
     Ok(())
 }
 
-async fn a_new_label_replaces_the_old_one(stage: &Stage<impl Family>) -> Played {
+async fn a_new_label_replaces_the_old_one(stage: &Stage<impl Family>) -> CaseResult {
     let (named, watcher) = stage.clients().await?;
     let name = stage.name("stock");
     let held = named.lock(&*name).acquire().await?;
@@ -215,7 +219,7 @@ async fn a_new_label_replaces_the_old_one(stage: &Stage<impl Family>) -> Played 
     held.release().await
 }
 
-async fn a_label_stays_for_a_forgotten_lock(stage: &Stage<impl Family>) -> Played {
+async fn a_label_stays_for_a_forgotten_lock(stage: &Stage<impl Family>) -> CaseResult {
     let watcher = stage.client().await?;
     let gone = stage.builder().label("left behind");
     let gone = stage.connect(gone.release_on(ReleaseOn::Lease)).await?;
@@ -234,7 +238,7 @@ async fn a_label_stays_for_a_forgotten_lock(stage: &Stage<impl Family>) -> Playe
     Ok(())
 }
 
-async fn a_forgotten_hold_is_released_by_its_owner_id(stage: &Stage<impl Family>) -> Played {
+async fn a_forgotten_hold_is_released_by_its_owner_id(stage: &Stage<impl Family>) -> CaseResult {
     let a = stage
         .connect(stage.builder().release_on(ReleaseOn::Lease))
         .await?;
@@ -255,7 +259,7 @@ async fn a_forgotten_hold_is_released_by_its_owner_id(stage: &Stage<impl Family>
     next.release().await
 }
 
-async fn another_owner_id_releases_nothing(stage: &Stage<impl Family>) -> Played {
+async fn another_owner_id_releases_nothing(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -271,7 +275,9 @@ async fn another_owner_id_releases_nothing(stage: &Stage<impl Family>) -> Played
     other.release().await
 }
 
-async fn a_guard_is_notified_when_an_admin_releases_its_hold(stage: &Stage<impl Family>) -> Played {
+async fn a_guard_is_notified_when_an_admin_releases_its_hold(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let me = client.new_owner();
@@ -286,7 +292,7 @@ async fn a_guard_is_notified_when_an_admin_releases_its_hold(stage: &Stage<impl 
     Ok(())
 }
 
-async fn an_invalid_owner_id_is_rejected(stage: &Stage<impl Family>) -> Played {
+async fn an_invalid_owner_id_is_rejected(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let refused = client
         .admin()
@@ -299,7 +305,7 @@ async fn an_invalid_owner_id_is_rejected(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn a_suitable_store_passes_the_diagnosis(stage: &Stage<impl Family>) -> Played {
+async fn a_suitable_store_passes_the_diagnosis(stage: &Stage<impl Family>) -> CaseResult {
     let findings = stage.client().await?.admin().examine_with_probe().await?;
     assert!(!findings.is_empty());
     for finding in findings {

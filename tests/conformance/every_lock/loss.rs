@@ -6,7 +6,7 @@ use distlock::{Error, Lease, LostReason};
 use tokio::time::{Instant, sleep};
 
 use crate::stage::{
-    Family, PATIENCE, Played, Stage, asked, begun, count_seen, in_time, seen, soon, waits,
+    CaseResult, Family, PATIENCE, Stage, asked, begun, count_seen, in_time, seen, soon, waits,
 };
 
 with_every_lock! {
@@ -47,7 +47,7 @@ fn lost_by(reason: LostReason) -> impl Fn(Error) -> bool {
 
 async fn a_force_released_lock_is_free_and_its_holder_notified(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a
@@ -71,7 +71,7 @@ async fn a_force_released_lock_is_free_and_its_holder_notified(
     got.expect("it is free").release().await
 }
 
-async fn a_force_released_lock_goes_to_a_waiter_at_once(stage: &Stage<impl Family>) -> Played {
+async fn a_force_released_lock_goes_to_a_waiter_at_once(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_lease(Lease::Fixed(LONG));
@@ -90,7 +90,7 @@ async fn a_force_released_lock_goes_to_a_waiter_at_once(stage: &Stage<impl Famil
 
 async fn a_force_released_lock_goes_to_a_waiter_and_its_holder_is_notified(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let c = stage.client().await?;
     let name = stage.name("stock");
@@ -117,7 +117,7 @@ async fn a_force_released_lock_goes_to_a_waiter_and_its_holder_is_notified(
 
 async fn a_client_that_force_releases_its_own_lock_is_notified_at_once(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     for lease in [Lease::KeepAlive(LONG), Lease::Fixed(LONG)] {
@@ -133,7 +133,9 @@ async fn a_client_that_force_releases_its_own_lock_is_notified_at_once(
 }
 
 /// The next holder belongs to the same client, and acquires the lock before the reply to the request is processed.
-async fn a_force_release_takes_nothing_from_the_next_holder(stage: &Stage<impl Family>) -> Played {
+async fn a_force_release_takes_nothing_from_the_next_holder(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -155,7 +157,7 @@ async fn a_force_release_takes_nothing_from_the_next_holder(stage: &Stage<impl F
     next.release().await
 }
 
-async fn a_force_release_of_a_free_lock_does_nothing(stage: &Stage<impl Family>) -> Played {
+async fn a_force_release_of_a_free_lock_does_nothing(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     assert!(!a.admin().force_release(&name).await?);
@@ -168,7 +170,7 @@ async fn a_force_release_of_a_free_lock_does_nothing(stage: &Stage<impl Family>)
     Ok(())
 }
 
-async fn all_guards_of_an_owner_are_lost_together(stage: &Stage<impl Family>) -> Played {
+async fn all_guards_of_an_owner_are_lost_together(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -195,7 +197,7 @@ async fn all_guards_of_an_owner_are_lost_together(stage: &Stage<impl Family>) ->
     Ok(())
 }
 
-async fn a_late_release_reports_that_the_lease_expired(stage: &Stage<impl Family>) -> Played {
+async fn a_late_release_reports_that_the_lease_expired(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let fixed = a.lock(&*name).with_lease(Lease::Fixed(SHORT));
@@ -217,7 +219,7 @@ async fn a_late_release_reports_that_the_lease_expired(stage: &Stage<impl Family
 
 async fn a_late_release_reports_that_another_client_holds_the_lock(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for taker in [&a, &b] {
@@ -236,7 +238,7 @@ async fn a_late_release_reports_that_another_client_holds_the_lock(
 }
 
 /// A fixed lease is not renewed, so the loss was not noticed before.
-async fn a_release_reports_that_the_lock_was_removed(stage: &Stage<impl Family>) -> Played {
+async fn a_release_reports_that_the_lock_was_removed(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a
@@ -253,7 +255,7 @@ async fn a_release_reports_that_the_lock_was_removed(stage: &Stage<impl Family>)
     Ok(())
 }
 
-async fn a_release_reports_that_the_lock_was_taken_over(stage: &Stage<impl Family>) -> Played {
+async fn a_release_reports_that_the_lock_was_taken_over(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a
@@ -272,7 +274,9 @@ async fn a_release_reports_that_the_lock_was_taken_over(stage: &Stage<impl Famil
     next.release().await
 }
 
-async fn a_partial_release_reports_that_the_lock_was_lost(stage: &Stage<impl Family>) -> Played {
+async fn a_partial_release_reports_that_the_lock_was_lost(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -300,7 +304,7 @@ async fn a_partial_release_reports_that_the_lock_was_lost(stage: &Stage<impl Fam
 /// The first release is under way, the second waits for its turn, and the release of the last guard comes before it.
 async fn guards_of_an_owner_released_together_all_report_that_the_lock_was_lost(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -333,7 +337,7 @@ async fn guards_of_an_owner_released_together_all_report_that_the_lock_was_lost(
 
 async fn guards_of_an_owner_released_together_report_that_it_was_held(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -363,7 +367,7 @@ async fn guards_of_an_owner_released_together_report_that_it_was_held(
 /// The client may never learn whether the first request was executed: then the other guards do not report a loss.
 async fn a_guard_does_not_wait_for_the_release_of_another_that_is_dropped(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -388,7 +392,7 @@ async fn a_guard_does_not_wait_for_the_release_of_another_that_is_dropped(
     got.expect("it was given back").release().await
 }
 
-async fn a_lost_guard_takes_nothing_from_the_next_holder(stage: &Stage<impl Family>) -> Played {
+async fn a_lost_guard_takes_nothing_from_the_next_holder(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let fixed = a.lock(&*name).with_lease(Lease::Fixed(SHORT));
@@ -402,7 +406,7 @@ async fn a_lost_guard_takes_nothing_from_the_next_holder(stage: &Stage<impl Fami
     next.release().await
 }
 
-async fn a_lost_guard_never_becomes_valid_again(stage: &Stage<impl Family>) -> Played {
+async fn a_lost_guard_never_becomes_valid_again(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.lock(&*name).with_owner(&client.new_owner());
@@ -436,7 +440,7 @@ async fn a_lost_guard_never_becomes_valid_again(stage: &Stage<impl Family>) -> P
 /// The store's id of a user-defined owner is used for one hold only.
 async fn a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.lock(&*name).with_owner(&client.new_owner());
@@ -468,7 +472,7 @@ async fn a_lost_guard_of_an_owner_takes_nothing_from_its_next_hold(
 }
 
 /// A grant of the inner hold would make up the outer holds.
-async fn a_re_entry_detects_a_lost_lock(stage: &Stage<impl Family>) -> Played {
+async fn a_re_entry_detects_a_lost_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());

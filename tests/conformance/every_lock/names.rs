@@ -3,7 +3,7 @@
 use distlock::Error;
 use tokio::time::Instant;
 
-use crate::stage::{Family, Played, Stage, begun, in_time, seen, soon, waits};
+use crate::stage::{CaseResult, Family, Stage, begun, in_time, seen, soon, waits};
 
 with_every_lock! {
     any_text_names_a_lock,
@@ -31,7 +31,7 @@ const NAMES: [&str; 16] = [
     "\u{feff}\u{200b}",
 ];
 
-async fn any_text_names_a_lock(stage: &Stage<impl Family>) -> Played {
+async fn any_text_names_a_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     for name in NAMES {
         let name = stage.name(name);
@@ -69,7 +69,7 @@ async fn any_text_names_a_lock(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn names_that_look_alike_are_different_locks(stage: &Stage<impl Family>) -> Played {
+async fn names_that_look_alike_are_different_locks(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let names = [
         "a", "A", "a ", " a", "{a}", "a{", "a}", "a\0", "a:", "a/", "\u{e4}", "a\u{308}", "а",
@@ -90,7 +90,7 @@ async fn names_that_look_alike_are_different_locks(stage: &Stage<impl Family>) -
     Ok(())
 }
 
-async fn a_name_that_is_empty_or_too_long_is_rejected(stage: &Stage<impl Family>) -> Played {
+async fn a_name_that_is_empty_or_too_long_is_rejected(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let invalid = |error| matches!(error, Error::InvalidName { .. });
     let endless = "x".repeat(1_000_000);
@@ -110,7 +110,7 @@ async fn a_name_that_is_empty_or_too_long_is_rejected(stage: &Stage<impl Family>
 }
 
 /// A key prefix works like Redisson's `NameMapper`; clients without one see the whole name.
-async fn prefixes_isolate_clients(stage: &Stage<impl Family>) -> Played {
+async fn prefixes_isolate_clients(stage: &Stage<impl Family>) -> CaseResult {
     let (red, blue) = (stage.name("red:"), stage.name("blue*:"));
     let plain = stage.client().await?;
     let in_red = stage.connect(stage.builder().key_prefix(&red)).await?;

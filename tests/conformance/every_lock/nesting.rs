@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Client, Error, Lease, LostReason};
 use tokio::time::{Instant, sleep};
 
-use crate::stage::{Family, Played, Stage, begun, in_time, seen};
+use crate::stage::{CaseResult, Family, Stage, begun, in_time, seen};
 
 with_every_lock! {
     ;
@@ -28,7 +28,7 @@ async fn ttl(by: &Client, name: &str) -> Result<Duration, Error> {
 /// In Redisson, a lease of 600 s became 1 s.
 async fn a_short_lease_nested_in_a_long_one_does_not_shorten_it(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     for inner in [Lease::Fixed(SHORT), Lease::KeepAlive(SHORT)] {
@@ -51,7 +51,7 @@ async fn a_short_lease_nested_in_a_long_one_does_not_shorten_it(
 
 async fn renewals_of_a_short_lease_nested_in_a_long_one_do_not_shorten_it(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
@@ -72,7 +72,7 @@ async fn renewals_of_a_short_lease_nested_in_a_long_one_do_not_shorten_it(
 }
 
 /// Redisson's watchdog forgot the outer hold.
-async fn a_renewed_lease_survives_a_nested_fixed_one(stage: &Stage<impl Family>) -> Played {
+async fn a_renewed_lease_survives_a_nested_fixed_one(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
@@ -98,7 +98,7 @@ async fn a_renewed_lease_survives_a_nested_fixed_one(stage: &Stage<impl Family>)
 
 async fn a_fixed_lease_survives_for_as_long_as_a_nested_one_is_renewed(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
@@ -119,7 +119,7 @@ async fn a_fixed_lease_survives_for_as_long_as_a_nested_one_is_renewed(
 
 async fn a_fixed_lease_ends_when_the_nested_one_is_no_longer_renewed(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
@@ -141,7 +141,7 @@ async fn a_fixed_lease_ends_when_the_nested_one_is_no_longer_renewed(
     Ok(())
 }
 
-async fn a_long_lease_nested_in_a_short_one_lengthens_it(stage: &Stage<impl Family>) -> Played {
+async fn a_long_lease_nested_in_a_short_one_lengthens_it(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
@@ -160,7 +160,7 @@ async fn a_long_lease_nested_in_a_short_one_lengthens_it(stage: &Stage<impl Fami
     outer.release().await
 }
 
-async fn max_hold_of_a_nested_guard_ends_with_it(stage: &Stage<impl Family>) -> Played {
+async fn max_hold_of_a_nested_guard_ends_with_it(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.one_owners(&stage.name("stock"));
     let outer = lock.acquire().await?;

@@ -6,7 +6,7 @@ use distlock::{Error, Lease, Lock, Owner};
 use tokio::time::sleep;
 
 use crate::stage::{
-    Family, PATIENCE, Played, Player, Stage, asked, begun, count_seen, in_time, seen, waits,
+    CaseResult, Family, PATIENCE, Player, Stage, asked, begun, count_seen, in_time, seen, waits,
 };
 use crate::support::eventually;
 
@@ -31,7 +31,7 @@ fn owned<F: Family>(by: &Player<F>, name: &str, owner: &Owner) -> Lock<F::Kind> 
     by.lock(name).with_owner(owner)
 }
 
-async fn an_owner_re_enters_its_lock(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_re_enters_its_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let me = a.new_owner();
@@ -58,7 +58,7 @@ async fn an_owner_re_enters_its_lock(stage: &Stage<impl Family>) -> Played {
 }
 
 /// Queued behind the waiters, the owner would wait for itself.
-async fn an_owner_re_enters_its_lock_while_others_wait(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_re_enters_its_lock_while_others_wait(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = owned(&a, &name, &a.new_owner());
@@ -81,7 +81,7 @@ async fn an_owner_re_enters_its_lock_while_others_wait(stage: &Stage<impl Family
     near.and(far)
 }
 
-async fn an_owner_may_be_in_several_tasks(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_may_be_in_several_tasks(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());
@@ -104,7 +104,7 @@ async fn an_owner_may_be_in_several_tasks(stage: &Stage<impl Family>) -> Played 
     outer.release().await
 }
 
-async fn an_owner_re_enters_a_handed_off_lock(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_re_enters_a_handed_off_lock(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());
@@ -119,7 +119,7 @@ async fn an_owner_re_enters_a_handed_off_lock(stage: &Stage<impl Family>) -> Pla
     inner.release().await
 }
 
-async fn an_owner_of_another_client_is_refused(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_of_another_client_is_refused(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let stranger = a.new_owner();
@@ -143,7 +143,7 @@ async fn an_owner_of_another_client_is_refused(stage: &Stage<impl Family>) -> Pl
     Ok(())
 }
 
-async fn two_owners_exclude_each_other(stage: &Stage<impl Family>) -> Played {
+async fn two_owners_exclude_each_other(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let one = owned(&client, &name, &client.new_owner());
@@ -160,7 +160,7 @@ async fn two_owners_exclude_each_other(stage: &Stage<impl Family>) -> Played {
 
 async fn an_owner_and_a_call_without_owner_exclude_each_other(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let mine = owned(&client, &name, &client.new_owner());
@@ -173,7 +173,7 @@ async fn an_owner_and_a_call_without_owner_exclude_each_other(
     held.release().await
 }
 
-async fn an_owner_holds_each_lock_separately(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_holds_each_lock_separately(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let (one, two) = (stage.name("one"), stage.name("two"));
     let me = a.new_owner();
@@ -188,7 +188,7 @@ async fn an_owner_holds_each_lock_separately(stage: &Stage<impl Family>) -> Play
     Ok(())
 }
 
-async fn guards_of_one_owner_are_released_in_any_order(stage: &Stage<impl Family>) -> Played {
+async fn guards_of_one_owner_are_released_in_any_order(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for order in [
@@ -223,7 +223,7 @@ async fn guards_of_one_owner_are_released_in_any_order(stage: &Stage<impl Family
     Ok(())
 }
 
-async fn a_dropped_nested_guard_decrements_the_count(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_nested_guard_decrements_the_count(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = owned(&a, &name, &a.new_owner());
@@ -250,7 +250,7 @@ async fn a_dropped_nested_guard_decrements_the_count(stage: &Stage<impl Family>)
     got.expect("the last has gone").release().await
 }
 
-async fn a_dropped_nested_call_decrements_the_count(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_nested_call_decrements_the_count(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = owned(&a, &name, &a.new_owner());
@@ -274,7 +274,7 @@ async fn a_dropped_nested_call_decrements_the_count(stage: &Stage<impl Family>) 
 /// The client may have noticed the end of the lease by then, or not.
 async fn an_owner_whose_lease_has_just_expired_starts_a_new_hold(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());
@@ -298,7 +298,7 @@ async fn an_owner_whose_lease_has_just_expired_starts_a_new_hold(
 /// A release that is still under way can therefore never meet a later hold.
 async fn every_first_acquisition_has_a_unique_owner_in_the_store(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = owned(&client, &name, &client.new_owner());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Error, Lease, LostReason};
 use tokio::time::{Instant, timeout};
 
-use crate::stage::{Family, Played, Stage, begun, in_time, waits};
+use crate::stage::{CaseResult, Family, Stage, begun, in_time, waits};
 
 with_every_lock! {
     the_signal_is_silent_while_the_lock_is_held,
@@ -24,7 +24,7 @@ with_every_lock! {
 
 const SHORT: Duration = Duration::from_secs(3);
 
-async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage<impl Family>) -> Played {
+async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let lease = SHORT * 2;
@@ -39,7 +39,7 @@ async fn the_signal_is_silent_while_the_lock_is_held(stage: &Stage<impl Family>)
 
 async fn the_signal_reports_no_loss_when_the_lock_is_released(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let early = begun(held.lost()).await;
@@ -55,7 +55,7 @@ async fn the_signal_reports_no_loss_when_the_lock_is_released(
 
 async fn the_signal_reports_no_loss_when_the_guard_is_dropped(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let lost = begun(held.lost()).await;
@@ -66,7 +66,7 @@ async fn the_signal_reports_no_loss_when_the_guard_is_dropped(
     Ok(())
 }
 
-async fn the_signal_reports_the_lost_lock(stage: &Stage<impl Family>) -> Played {
+async fn the_signal_reports_the_lost_lock(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.lock(&*name).with_lease(Lease::Fixed(SHORT));
@@ -89,7 +89,7 @@ async fn the_signal_reports_the_lost_lock(stage: &Stage<impl Family>) -> Played 
 
 async fn the_signal_reports_the_same_to_every_caller_every_time(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     for release in [false, true] {
@@ -129,7 +129,7 @@ async fn the_signal_reports_the_same_to_every_caller_every_time(
 
 async fn the_signal_comes_when_the_last_guard_of_an_owner_is_released(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let lock = lock.with_owner(&client.new_owner());
@@ -142,7 +142,7 @@ async fn the_signal_comes_when_the_last_guard_of_an_owner_is_released(
     Ok(())
 }
 
-async fn the_signal_outlives_everything_else(stage: &Stage<impl Family>) -> Played {
+async fn the_signal_outlives_everything_else(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let held = lock.with_lease(Lease::Fixed(SHORT)).acquire().await?;
@@ -155,7 +155,9 @@ async fn the_signal_outlives_everything_else(stage: &Stage<impl Family>) -> Play
 }
 
 /// The signal is not much later than the end, either; a check of the clock reports the loss no later than the signal does.
-async fn the_signal_comes_no_sooner_than_the_end_of_validity(stage: &Stage<impl Family>) -> Played {
+async fn the_signal_comes_no_sooner_than_the_end_of_validity(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let client = stage.client().await?;
     let lock = client.lock(stage.name("stock"));
     let held = lock.with_lease(Lease::Fixed(SHORT)).acquire().await?;
@@ -170,7 +172,7 @@ async fn the_signal_comes_no_sooner_than_the_end_of_validity(stage: &Stage<impl 
     Ok(())
 }
 
-async fn a_check_reports_the_reason(stage: &Stage<impl Family>) -> Played {
+async fn a_check_reports_the_reason(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client.lock(&*name).acquire().await?;
@@ -192,7 +194,7 @@ async fn a_check_reports_the_reason(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn a_handed_off_guard_ends_for_its_giver(stage: &Stage<impl Family>) -> Played {
+async fn a_handed_off_guard_ends_for_its_giver(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client.lock(&*name).acquire().await?;
@@ -206,7 +208,7 @@ async fn a_handed_off_guard_ends_for_its_giver(stage: &Stage<impl Family>) -> Pl
     next.release().await
 }
 
-async fn a_valid_guard_is_not_at_risk(stage: &Stage<impl Family>) -> Played {
+async fn a_valid_guard_is_not_at_risk(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     assert_eq!(held.at_risk(), None);

@@ -8,7 +8,7 @@ use distlock::{Backoff, Wait};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
-use crate::stage::{Family, PATIENCE, Played, Stage, asked, begun, count_seen, in_time, waits};
+use crate::stage::{CaseResult, Family, PATIENCE, Stage, asked, begun, count_seen, in_time, waits};
 use crate::support::eventually;
 
 with_every_lock! {
@@ -26,7 +26,7 @@ over_tls! {
     owners_in_many_tasks_exclude_each_other,
 }
 
-async fn waiting_calls_of_one_owner_enter_together(stage: &Stage<impl Family>) -> Played {
+async fn waiting_calls_of_one_owner_enter_together(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -56,7 +56,7 @@ async fn waiting_calls_of_one_owner_enter_together(stage: &Stage<impl Family>) -
 /// The owner holds the lock when its second call is woken, and holds it no more when the call runs.
 async fn a_call_admitted_too_late_by_its_owner_continues_to_wait(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let other = stage.client().await?;
     let name = stage.name("stock");
     for limit in [32, 0] {
@@ -81,7 +81,7 @@ async fn a_call_admitted_too_late_by_its_owner_continues_to_wait(
 /// The call at the head of the queue pauses between two requests when another call of its owner, a try, acquires the lock.
 async fn a_waiting_call_enters_though_another_call_of_its_owner_overtook_it<F: Family>(
     stage: &Stage<F>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
@@ -113,7 +113,7 @@ async fn a_waiting_call_enters_though_another_call_of_its_owner_overtook_it<F: F
 }
 
 /// Both requests are under way before either is answered.
-async fn concurrent_calls_of_one_owner_enter_together(stage: &Stage<impl Family>) -> Played {
+async fn concurrent_calls_of_one_owner_enter_together(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lock = client.one_owners(&name);
@@ -143,7 +143,7 @@ async fn concurrent_calls_of_one_owner_enter_together(stage: &Stage<impl Family>
 /// The release of the last guard may overtake that of the one before it.
 async fn guards_released_at_the_same_time_are_not_taken_for_lost(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
@@ -165,12 +165,12 @@ async fn guards_released_at_the_same_time_are_not_taken_for_lost(
     Ok(())
 }
 
-async fn an_owner_in_many_tasks_is_counted_exactly(stage: &Stage<impl Family>) -> Played {
+async fn an_owner_in_many_tasks_is_counted_exactly(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.one_owners(&name);
     let outer = lock.acquire().await?;
-    let mut tasks = JoinSet::<Played>::new();
+    let mut tasks = JoinSet::<CaseResult>::new();
     for n in 0..6 {
         let lock = lock.clone();
         tasks.spawn(async move {
@@ -199,11 +199,11 @@ async fn an_owner_in_many_tasks_is_counted_exactly(stage: &Stage<impl Family>) -
     Ok(())
 }
 
-async fn owners_in_many_tasks_exclude_each_other(stage: &Stage<impl Family>) -> Played {
+async fn owners_in_many_tasks_exclude_each_other(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let inside: [Arc<AtomicUsize>; 3] = Default::default();
-    let mut tasks = JoinSet::<Played>::new();
+    let mut tasks = JoinSet::<CaseResult>::new();
     // Two of them wait in the same queue.
     let locks = [&a, &a, &b].map(|client| client.one_owners(&name));
     for n in 0..9 {

@@ -7,7 +7,7 @@ use distlock::{Backoff, Lease, Wait};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, soon, waits};
+use crate::stage::{CaseResult, Family, PATIENCE, Stage, begun, in_time, soon, waits};
 use crate::support::eventually;
 
 with_every_lock! {
@@ -35,7 +35,9 @@ over_tls! {
 /// Long enough for the store's reply that the lock is held.
 const A_WAIT: Duration = Duration::from_millis(1500);
 
-async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(stage: &Stage<impl Family>) -> Played {
+async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -57,7 +59,7 @@ async fn a_waiter_gets_the_lock_as_soon_as_it_is_released(stage: &Stage<impl Fam
 
 async fn waiters_of_one_client_are_granted_the_lock_in_arrival_order(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let other = stage.client().await?;
     let name = stage.name("stock");
     // These limits hand the lock off in memory every time, at most twice in a row, and never.
@@ -86,7 +88,7 @@ async fn waiters_of_one_client_are_granted_the_lock_in_arrival_order(
     Ok(())
 }
 
-async fn a_try_does_not_wait_for_a_busy_lock(stage: &Stage<impl Family>) -> Played {
+async fn a_try_does_not_wait_for_a_busy_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -100,7 +102,7 @@ async fn a_try_does_not_wait_for_a_busy_lock(stage: &Stage<impl Family>) -> Play
     held.release().await
 }
 
-async fn a_timed_out_wait_returns_none(stage: &Stage<impl Family>) -> Played {
+async fn a_timed_out_wait_returns_none(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -128,7 +130,7 @@ async fn a_timed_out_wait_returns_none(stage: &Stage<impl Family>) -> Played {
 
 async fn a_wait_ends_with_the_lock_when_it_is_released_in_time(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -143,7 +145,7 @@ async fn a_wait_ends_with_the_lock_when_it_is_released_in_time(
 }
 
 /// A wait of no time behaves as `tryLock(0)` in Java, and the same on every engine.
-async fn a_wait_of_zero_sends_one_request(stage: &Stage<impl Family>) -> Played {
+async fn a_wait_of_zero_sends_one_request(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let got = a.lock(&*name).acquire_timeout(Duration::ZERO).await?;
@@ -155,7 +157,7 @@ async fn a_wait_of_zero_sends_one_request(stage: &Stage<impl Family>) -> Played 
     held.release().await
 }
 
-async fn a_wait_may_be_longer_than_any_clock(stage: &Stage<impl Family>) -> Played {
+async fn a_wait_may_be_longer_than_any_clock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for wait in [Duration::MAX, Duration::from_secs(100 * 366 * 86_400)] {
@@ -170,7 +172,7 @@ async fn a_wait_may_be_longer_than_any_clock(stage: &Stage<impl Family>) -> Play
     Ok(())
 }
 
-async fn a_poller_gets_the_lock_without_a_subscription(stage: &Stage<impl Family>) -> Played {
+async fn a_poller_gets_the_lock_without_a_subscription(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let poll = Wait::Poll(Backoff::new(
@@ -196,7 +198,7 @@ async fn a_poller_gets_the_lock_without_a_subscription(stage: &Stage<impl Family
 }
 
 /// The pauses are cut short by the end of the holder's lease, more than once.
-async fn a_poller_may_have_any_pause(stage: &Stage<impl Family>) -> Played {
+async fn a_poller_may_have_any_pause(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lease = Duration::from_millis(2500);
@@ -212,7 +214,7 @@ async fn a_poller_may_have_any_pause(stage: &Stage<impl Family>) -> Played {
     Ok(())
 }
 
-async fn waiters_for_different_leases_keep_their_order(stage: &Stage<impl Family>) -> Played {
+async fn waiters_for_different_leases_keep_their_order(stage: &Stage<impl Family>) -> CaseResult {
     let (client, other) = stage.clients().await?;
     let name = stage.name("stock");
     let leases = [
@@ -245,7 +247,7 @@ async fn waiters_for_different_leases_keep_their_order(stage: &Stage<impl Family
     Ok(())
 }
 
-async fn a_waiter_that_leaves_wakes_the_next_one(stage: &Stage<impl Family>) -> Played {
+async fn a_waiter_that_leaves_wakes_the_next_one(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -268,7 +270,7 @@ async fn a_waiter_that_leaves_wakes_the_next_one(stage: &Stage<impl Family>) -> 
     Ok(())
 }
 
-async fn a_timed_out_wait_wakes_the_next_waiter(stage: &Stage<impl Family>) -> Played {
+async fn a_timed_out_wait_wakes_the_next_waiter(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     for holder in [&a, &b] {
@@ -298,7 +300,7 @@ async fn a_timed_out_wait_wakes_the_next_waiter(stage: &Stage<impl Family>) -> P
 /// The lock is passed to a waiter that is dropped before it is polled again.
 async fn a_lock_granted_to_an_unpolled_waiter_goes_to_the_next(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
 
@@ -316,7 +318,7 @@ async fn a_lock_granted_to_an_unpolled_waiter_goes_to_the_next(
     got.expect("nobody has it").release().await
 }
 
-async fn waiters_that_leave_leave_nothing_behind<F: Family>(stage: &Stage<F>) -> Played {
+async fn waiters_that_leave_leave_nothing_behind<F: Family>(stage: &Stage<F>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;

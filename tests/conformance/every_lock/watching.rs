@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Change, Client, Error, Event, Lease, Watch};
 use tokio::time::{Instant, timeout};
 
-use crate::stage::{Family, PATIENCE, Played, Player, Stage, begun, in_time, seen};
+use crate::stage::{CaseResult, Family, PATIENCE, Player, Stage, begun, in_time, seen};
 use crate::support::eventually;
 
 with_every_lock! {
@@ -26,28 +26,28 @@ over_tls! {
     a_watch_reports_current_holds_and_later_events,
 }
 
-async fn a_watch_reports_current_holds_and_later_events(stage: &Stage<impl Family>) -> Played {
+async fn a_watch_reports_current_holds_and_later_events(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let first = a.lock(&*name).acquire().await?;
     let beside = format!("beside {}", stage.name("stock"));
     let _other = b.lock(beside).acquire().await?;
     let mut watch = b.admin().watch(stage.name("*"));
-    tells(&mut watch, &name, &first.owner(), Change::Held).await?;
+    expect_event(&mut watch, &name, &first.owner(), Change::Held).await?;
     let old = first.owner();
     let waiting = begun(b.lock(&*name).acquire()).await;
     first.release().await?;
     let second = in_time(waiting).await?;
-    tells(&mut watch, &name, &old, Change::Released).await?;
-    tells(&mut watch, &name, &second.owner(), Change::Granted).await?;
+    expect_event(&mut watch, &name, &old, Change::Released).await?;
+    expect_event(&mut watch, &name, &second.owner(), Change::Granted).await?;
     let new = second.owner();
     second.release().await?;
-    tells(&mut watch, &name, &new, Change::Released).await
+    expect_event(&mut watch, &name, &new, Change::Released).await
 }
 
 async fn a_watch_distinguishes_an_expired_lease_from_a_release(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let lease = Lease::Fixed(Duration::from_secs(6));
@@ -55,7 +55,7 @@ async fn a_watch_distinguishes_an_expired_lease_from_a_release(
     let mut watch = client.admin().watch(&*name);
     let owner = held.owner();
     held.forget();
-    tells(&mut watch, &name, &owner, Change::Held).await?;
+    expect_event(&mut watch, &name, &owner, Change::Held).await?;
     let end = next(&mut watch).await?;
     assert_eq!((&*end.name, end.owner.as_deref()), (&*name, Some(&*owner)));
     // A watch tells an expired lease from a release by the time of its last scan, and the scans of a slow machine are far
@@ -66,7 +66,7 @@ async fn a_watch_distinguishes_an_expired_lease_from_a_release(
     Ok(())
 }
 
-async fn a_hold_too_short_to_be_polled_is_reported(stage: &Stage<impl Family>) -> Played {
+async fn a_hold_too_short_to_be_polled_is_reported(stage: &Stage<impl Family>) -> CaseResult {
     if !stage.tells_all() {
         return Ok(());
     }
@@ -77,30 +77,30 @@ async fn a_hold_too_short_to_be_polled_is_reported(stage: &Stage<impl Family>) -
         let held = a.lock(&*name).acquire().await?;
         let owner = held.owner();
         held.release().await?;
-        tells(&mut watch, &name, &owner, Change::Granted).await?;
-        tells(&mut watch, &name, &owner, Change::Released).await?;
+        expect_event(&mut watch, &name, &owner, Change::Granted).await?;
+        expect_event(&mut watch, &name, &owner, Change::Released).await?;
     }
     nothing_more(&mut watch).await
 }
 
-async fn a_force_release_is_reported(stage: &Stage<impl Family>) -> Played {
+async fn a_force_release_is_reported(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
     let mut watch = b.admin().watch(&*name);
-    tells(&mut watch, &name, &held.owner(), Change::Held).await?;
+    expect_event(&mut watch, &name, &held.owner(), Change::Held).await?;
     assert!(b.admin().force_release(&name).await?);
     let what = if stage.tells_all() {
         Change::Forced
     } else {
         Change::Released
     };
-    tells(&mut watch, &name, &held.owner(), what).await?;
+    expect_event(&mut watch, &name, &held.owner(), what).await?;
     drop(held);
     nothing_more(&mut watch).await
 }
 
-async fn a_watch_reports_only_its_pattern_and_prefix(stage: &Stage<impl Family>) -> Played {
+async fn a_watch_reports_only_its_pattern_and_prefix(stage: &Stage<impl Family>) -> CaseResult {
     if !stage.tells_releases() {
         return Ok(());
     }
@@ -122,22 +122,22 @@ async fn a_watch_reports_only_its_pattern_and_prefix(stage: &Stage<impl Family>)
     ] {
         let held = lock.acquire().await?;
         let owner = held.owner();
-        tells(&mut watch, name, &owner, Change::Granted).await?;
+        expect_event(&mut watch, name, &owner, Change::Granted).await?;
         held.release().await?;
-        tells(&mut watch, name, &owner, Change::Released).await?;
+        expect_event(&mut watch, name, &owner, Change::Released).await?;
     }
     for other in others {
         other.release().await?;
     }
     let mut watch = watching_for(&b, "{order*", "{order:3}:0").await?;
     let held = b.lock("{order:3}:a").acquire().await?;
-    tells(&mut watch, "{order:3}:a", &held.owner(), Change::Granted).await?;
+    expect_event(&mut watch, "{order:3}:a", &held.owner(), Change::Granted).await?;
     nothing_more(&mut watch).await
 }
 
 async fn many_quick_holds_are_reported_once_each_and_in_order(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     const TASKS: usize = 4;
     const CYCLES: usize = 60;
     if !stage.tells_all() {
@@ -197,13 +197,13 @@ fn check_order(events: &[Event]) {
     }
 }
 
-async fn a_watch_with_cancelled_calls_misses_nothing(stage: &Stage<impl Family>) -> Played {
+async fn a_watch_with_cancelled_calls_misses_nothing(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let mut watch = b.admin().watch(stage.name("*"));
     let first = a.lock(&*name).acquire().await?;
     let mut told = Vec::new();
-    let mut impatient = async |watch: &mut Watch, wanted: usize| -> Played {
+    let mut impatient = async |watch: &mut Watch, wanted: usize| -> CaseResult {
         let begun = Instant::now();
         while told.len() < wanted {
             // Drops the future at every possible await.
@@ -227,7 +227,9 @@ async fn a_watch_with_cancelled_calls_misses_nothing(stage: &Stage<impl Family>)
     Ok(())
 }
 
-async fn a_grant_is_reported_with_the_label_that_follows_it(stage: &Stage<impl Family>) -> Played {
+async fn a_grant_is_reported_with_the_label_that_follows_it(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let mut watch = watching(stage, &b).await?;
     let held = a.lock(stage.name("stock")).acquire().await?;
@@ -253,7 +255,7 @@ async fn a_grant_is_reported_with_the_label_that_follows_it(stage: &Stage<impl F
     Ok(())
 }
 
-async fn a_dropped_watch_unsubscribes(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_watch_unsubscribes(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let watch = watching(stage, &b).await?;
@@ -279,17 +281,17 @@ async fn watching_for(by: &Client, pattern: &str, mark: &str) -> Result<Watch, E
     let lease = Lease::Fixed(Duration::from_secs(600));
     let mark = by.lock(mark).with_lease(lease).acquire().await?;
     let mut watch = by.admin().watch(pattern);
-    tells(&mut watch, mark.name(), &mark.owner(), Change::Held).await?;
+    expect_event(&mut watch, mark.name(), &mark.owner(), Change::Held).await?;
     mark.forget();
     Ok(watch)
 }
 
-async fn hold_for_a_moment(client: &Player<impl Family>, name: &str) -> Played {
+async fn hold_for_a_moment(client: &Player<impl Family>, name: &str) -> CaseResult {
     client.lock(name).acquire().await?.release().await
 }
 
 /// Checks that a watch reports no event for as long as a scan or two take.
-async fn nothing_more(watch: &mut Watch) -> Played {
+async fn nothing_more(watch: &mut Watch) -> CaseResult {
     match timeout(Duration::from_millis(1300), watch.next()).await {
         Ok(event) => panic!("{:?}", event?),
         Err(_) => Ok(()),
@@ -303,7 +305,7 @@ async fn next(watch: &mut Watch) -> Result<Event, Error> {
     event.expect("it is told")
 }
 
-async fn tells(watch: &mut Watch, name: &str, owner: &str, what: Change) -> Played {
+async fn expect_event(watch: &mut Watch, name: &str, owner: &str, what: Change) -> CaseResult {
     let event = next(watch).await?;
     let told = (&*event.name, event.owner.as_deref(), event.change);
     assert_eq!(told, (name, Some(owner), what));

@@ -8,7 +8,7 @@ use distlock::{Error, Lease, LostReason, RunError};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use crate::stage::{Family, PATIENCE, Played, Stage, begun, in_time, waits};
+use crate::stage::{CaseResult, Family, PATIENCE, Stage, begun, in_time, waits};
 
 with_every_lock! {
     work_under_a_guard_returns_its_value,
@@ -58,7 +58,7 @@ fn lost<T>(ended: Result<T, RunError<T>>) -> Option<T> {
     error.into_output()
 }
 
-async fn work_under_a_guard_returns_its_value(stage: &Stage<impl Family>) -> Played {
+async fn work_under_a_guard_returns_its_value(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let borrowed = String::from("42");
@@ -73,7 +73,9 @@ async fn work_under_a_guard_returns_its_value(stage: &Stage<impl Family>) -> Pla
     held.release().await
 }
 
-async fn work_under_a_guard_is_dropped_when_the_lock_is_lost(stage: &Stage<impl Family>) -> Played {
+async fn work_under_a_guard_is_dropped_when_the_lock_is_lost(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let work = Arc::new(());
@@ -106,7 +108,7 @@ async fn work_under_a_guard_is_dropped_when_the_lock_is_lost(stage: &Stage<impl 
     Ok(())
 }
 
-async fn work_under_a_lost_guard_is_never_started(stage: &Stage<impl Family>) -> Played {
+async fn work_under_a_lost_guard_is_never_started(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let held = client.lock(&*name).acquire().await?;
@@ -117,7 +119,7 @@ async fn work_under_a_lost_guard_is_never_started(stage: &Stage<impl Family>) ->
     Ok(())
 }
 
-async fn work_may_be_dropped_and_its_guard_kept(stage: &Stage<impl Family>) -> Played {
+async fn work_may_be_dropped_and_its_guard_kept(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let held = client.lock(stage.name("stock")).acquire().await?;
     let work = Arc::new(());
@@ -131,7 +133,7 @@ async fn work_may_be_dropped_and_its_guard_kept(stage: &Stage<impl Family>) -> P
 
 async fn run_returns_the_value_of_the_work_and_releases_the_lock(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let outside = b.lock(&*name);
@@ -147,7 +149,7 @@ async fn run_returns_the_value_of_the_work_and_releases_the_lock(
     got.expect("it was given back").release().await
 }
 
-async fn run_returns_the_error_of_the_work_unchanged(stage: &Stage<impl Family>) -> Played {
+async fn run_returns_the_error_of_the_work_unchanged(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let done = a.lock(&*name).run(async |_| Err::<(), _>("its own error"));
@@ -158,7 +160,7 @@ async fn run_returns_the_error_of_the_work_unchanged(stage: &Stage<impl Family>)
 
 async fn run_fails_if_the_lock_was_lost_before_the_work_ended(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let (admin, other) = (b.admin(), b.lock(&*name));
@@ -177,7 +179,7 @@ async fn run_fails_if_the_lock_was_lost_before_the_work_ended(
 /// The next waiter of the same client would take the lock over in memory, without a request to the store.
 async fn run_fails_if_the_lock_was_lost_though_its_client_waits_for_it(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let (admin, lock, other) = (b.admin(), a.lock(&*name), b.lock(&*name));
@@ -202,7 +204,7 @@ async fn run_fails_if_the_lock_was_lost_though_its_client_waits_for_it(
 
 async fn run_fails_if_the_work_blocked_for_longer_than_the_lease(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let lease = SHORT;
     let lock = client
@@ -215,7 +217,7 @@ async fn run_fails_if_the_work_blocked_for_longer_than_the_lease(
 
 async fn work_that_blocked_for_longer_than_the_lease_is_not_done_under_the_guard(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let client = stage.client().await?;
     let lease = SHORT;
     let lock = client
@@ -228,7 +230,7 @@ async fn work_that_blocked_for_longer_than_the_lease_is_not_done_under_the_guard
     Ok(())
 }
 
-async fn run_drops_the_work_when_the_lock_is_lost(stage: &Stage<impl Family>) -> Played {
+async fn run_drops_the_work_when_the_lock_is_lost(stage: &Stage<impl Family>) -> CaseResult {
     let client = stage.client().await?;
     let name = stage.name("stock");
     let work = Arc::new(());
@@ -244,7 +246,7 @@ async fn run_drops_the_work_when_the_lock_is_lost(stage: &Stage<impl Family>) ->
     got.expect("it is free").release().await
 }
 
-async fn run_drops_the_work_after_max_hold(stage: &Stage<impl Family>) -> Played {
+async fn run_drops_the_work_after_max_hold(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let work = Arc::new(());
@@ -257,7 +259,7 @@ async fn run_drops_the_work_after_max_hold(stage: &Stage<impl Family>) -> Played
     got.expect("it is free").release().await
 }
 
-async fn run_starts_no_work_without_the_lock(stage: &Stage<impl Family>) -> Played {
+async fn run_starts_no_work_without_the_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let held = a.lock(&*name).acquire().await?;
@@ -272,7 +274,9 @@ async fn run_starts_no_work_without_the_lock(stage: &Stage<impl Family>) -> Play
     Ok(())
 }
 
-async fn a_run_succeeds_nested_in_another_of_the_same_owner(stage: &Stage<impl Family>) -> Played {
+async fn a_run_succeeds_nested_in_another_of_the_same_owner(
+    stage: &Stage<impl Family>,
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name).with_owner(&a.new_owner());
@@ -291,7 +295,7 @@ async fn a_run_succeeds_nested_in_another_of_the_same_owner(stage: &Stage<impl F
 /// Each of the two guards may be the last one.
 async fn run_fails_if_the_lock_was_lost_though_another_guard_ends_with_it(
     stage: &Stage<impl Family>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let admin = b.admin();
@@ -322,7 +326,7 @@ async fn run_fails_if_the_lock_was_lost_though_another_guard_ends_with_it(
     Ok(())
 }
 
-async fn a_dropped_run_releases_the_lock(stage: &Stage<impl Family>) -> Played {
+async fn a_dropped_run_releases_the_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let work = Arc::new(());
@@ -344,7 +348,7 @@ async fn a_dropped_run_releases_the_lock(stage: &Stage<impl Family>) -> Played {
     got.expect("it was given back").release().await
 }
 
-async fn work_that_panics_releases_the_lock(stage: &Stage<impl Family>) -> Played {
+async fn work_that_panics_releases_the_lock(stage: &Stage<impl Family>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("stock");
     let lock = a.lock(&*name);

@@ -6,7 +6,7 @@ use distlock::{Client, Error, LostReason, Member, MultiLock};
 use tokio::time::sleep;
 
 use super::{all_free, two};
-use crate::stage::{ASLEEP, Played, Stage, in_time};
+use crate::stage::{ASLEEP, CaseResult, Stage, in_time};
 
 on_every_engine_with_scripts! { play with Plain:
     locks_of_every_kind_are_acquired_together,
@@ -15,7 +15,7 @@ on_every_engine_with_scripts! { play with Plain:
     permits_of_one_semaphore_are_added_up,
 }
 
-async fn permits_of_one_semaphore_are_added_up(stage: &Stage) -> Played {
+async fn permits_of_one_semaphore_are_added_up(stage: &Stage) -> CaseResult {
     let (a, b, _) = two(stage).await?;
     let semaphore = a.semaphore(stage.name("exports"));
     semaphore.set_total(100_000).await?;
@@ -62,7 +62,7 @@ fn every_kind(client: &Client, stage: &Stage) -> Vec<Member> {
 
 const KINDS: [&str; 6] = ["plain", "fenced", "fair", "simple", "read", "write"];
 
-async fn locks_of_every_kind_are_acquired_together(stage: &Stage) -> Played {
+async fn locks_of_every_kind_are_acquired_together(stage: &Stage) -> CaseResult {
     let (a, b, _) = two(stage).await?;
     for wait in [Duration::ZERO, Duration::from_secs(5)] {
         let all = MultiLock::new(every_kind(&a, stage));
@@ -94,7 +94,7 @@ async fn locks_of_every_kind_are_acquired_together(stage: &Stage) -> Played {
 }
 
 /// Another client holds each of them in turn.
-async fn a_failed_try_of_every_kind_leaves_each_unchanged(stage: &Stage) -> Played {
+async fn a_failed_try_of_every_kind_leaves_each_unchanged(stage: &Stage) -> CaseResult {
     let (a, b, _) = two(stage).await?;
     let semaphore = b.semaphore(stage.name("permits"));
     semaphore.set_total(3).await?;
@@ -121,7 +121,7 @@ async fn a_failed_try_of_every_kind_leaves_each_unchanged(stage: &Stage) -> Play
     reader.release().await
 }
 
-async fn a_fair_lock_among_them_is_never_queued_for(stage: &Stage) -> Played {
+async fn a_fair_lock_among_them_is_never_queued_for(stage: &Stage) -> CaseResult {
     let (a, b, names) = two(stage).await?;
     let held = b.fair_lock(&*names[0]).acquire().await?;
     let lock = MultiLock::new([a.fair_lock(&*names[0]).into(), a.lock(&*names[1]).into()]);

@@ -6,7 +6,7 @@ use distlock::{Backoff, Error, Guard, Lease, LockKind, Read, Wait};
 use tokio::time::sleep;
 
 use super::{Sleeper, nothing_is_left, two, writer_waits};
-use crate::stage::{ASLEEP, PATIENCE, Played, Stage, Write, begun, in_time, seen, soon};
+use crate::stage::{ASLEEP, CaseResult, PATIENCE, Stage, Write, begun, in_time, seen, soon};
 
 on_every_engine_with_scripts! { play with Write:
     readers_share_the_lock_and_exclude_writers,
@@ -29,7 +29,7 @@ on_every_engine_with_scripts! { play with Write:
 /// Long enough for the store's reply that another client holds it.
 const SHORT: Duration = Duration::from_millis(1000);
 
-async fn readers_share_the_lock_and_exclude_writers(stage: &Stage<Write>) -> Played {
+async fn readers_share_the_lock_and_exclude_writers(stage: &Stage<Write>) -> CaseResult {
     let (a, b, lock, other) = two(stage).await?;
     let mine = lock.read().acquire().await?;
     let theirs = in_time(other.read().acquire()).await?;
@@ -48,7 +48,7 @@ async fn readers_share_the_lock_and_exclude_writers(stage: &Stage<Write>) -> Pla
     nothing_is_left(&[&a, &b], lock.name()).await
 }
 
-async fn a_writer_excludes_readers(stage: &Stage<Write>) -> Played {
+async fn a_writer_excludes_readers(stage: &Stage<Write>) -> CaseResult {
     let (_a, _b, lock, other) = two(stage).await?;
     let writer = lock.write().acquire().await?;
     for lock in [&lock, &other] {
@@ -63,7 +63,7 @@ async fn a_writer_excludes_readers(stage: &Stage<Write>) -> Played {
     in_time(waiting).await?.release().await
 }
 
-async fn readers_wait_behind_a_waiting_writer(stage: &Stage<Write>) -> Played {
+async fn readers_wait_behind_a_waiting_writer(stage: &Stage<Write>) -> CaseResult {
     let (a, _b, lock, other) = two(stage).await?;
     let reader = lock.read().acquire().await?;
     let writer = tokio::spawn(other.write().acquire());
@@ -79,7 +79,7 @@ async fn readers_wait_behind_a_waiting_writer(stage: &Stage<Write>) -> Played {
     in_time(late).await.expect("no panic")?.release().await
 }
 
-async fn a_writer_that_gives_up_lets_readers_in_at_once(stage: &Stage<Write>) -> Played {
+async fn a_writer_that_gives_up_lets_readers_in_at_once(stage: &Stage<Write>) -> CaseResult {
     let (a, _b, lock, other) = two(stage).await?;
     let reader = lock.read().acquire().await?;
     for dropped in [false, true] {
@@ -107,7 +107,7 @@ async fn a_writer_that_gives_up_lets_readers_in_at_once(stage: &Stage<Write>) ->
     reader.release().await
 }
 
-async fn readers_wait_behind_a_polling_writer_too(stage: &Stage<Write>) -> Played {
+async fn readers_wait_behind_a_polling_writer_too(stage: &Stage<Write>) -> CaseResult {
     let (a, _b, lock, other) = two(stage).await?;
     let reader = lock.read().acquire().await?;
     let pause = Duration::from_millis(20);
@@ -120,7 +120,7 @@ async fn readers_wait_behind_a_polling_writer_too(stage: &Stage<Write>) -> Playe
 }
 
 /// The writer acquires the lock when the readers of that moment have left.
-async fn readers_that_never_pause_do_not_starve_a_writer(stage: &Stage<Write>) -> Played {
+async fn readers_that_never_pause_do_not_starve_a_writer(stage: &Stage<Write>) -> CaseResult {
     const READERS: usize = 8;
     let (_a, _b, lock, other) = two(stage).await?;
     let mut readers = Vec::new();
@@ -147,7 +147,7 @@ async fn readers_that_never_pause_do_not_starve_a_writer(stage: &Stage<Write>) -
     Ok(())
 }
 
-async fn readers_are_let_in_together_after_a_writer(stage: &Stage<Write>) -> Played {
+async fn readers_are_let_in_together_after_a_writer(stage: &Stage<Write>) -> CaseResult {
     const READERS: usize = 10;
     let (_a, _b, lock, other) = two(stage).await?;
     soon(stage, async || {
@@ -176,7 +176,7 @@ async fn readers_are_let_in_together_after_a_writer(stage: &Stage<Write>) -> Pla
     .await
 }
 
-async fn a_crashed_reader_ends_no_other_reader(stage: &Stage<Write>) -> Played {
+async fn a_crashed_reader_ends_no_other_reader(stage: &Stage<Write>) -> CaseResult {
     let (a, b, lock, other) = two(stage).await?;
     let lives = lock.read().acquire().await?;
     let short = Lease::Fixed(Duration::from_millis(1500));
@@ -197,7 +197,7 @@ async fn a_crashed_reader_ends_no_other_reader(stage: &Stage<Write>) -> Played {
     nothing_is_left(&[&a, &b], lock.name()).await
 }
 
-async fn a_short_lease_of_one_reader_shortens_no_other(stage: &Stage<Write>) -> Played {
+async fn a_short_lease_of_one_reader_shortens_no_other(stage: &Stage<Write>) -> CaseResult {
     let (_a, _b, lock, other) = two(stage).await?;
     let long = Lease::Fixed(Duration::from_secs(30));
     let long = lock.read().with_lease(long).acquire().await?;
@@ -209,7 +209,7 @@ async fn a_short_lease_of_one_reader_shortens_no_other(stage: &Stage<Write>) -> 
     long.release().await
 }
 
-async fn a_nested_lease_never_shortens_the_lock(stage: &Stage<Write>) -> Played {
+async fn a_nested_lease_never_shortens_the_lock(stage: &Stage<Write>) -> CaseResult {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     let lease = |millis| Lease::Fixed(Duration::from_millis(millis));
@@ -229,7 +229,7 @@ async fn a_nested_lease_never_shortens_the_lock(stage: &Stage<Write>) -> Played 
     outer.release().await
 }
 
-async fn a_lookup_shows_readers_and_writers(stage: &Stage<Write>) -> Played {
+async fn a_lookup_shows_readers_and_writers(stage: &Stage<Write>) -> CaseResult {
     let (a, b, lock, other) = two(stage).await?;
     let mine = lock.read().acquire().await?;
     let theirs = other.read().acquire().await?;
@@ -253,7 +253,7 @@ async fn a_lookup_shows_readers_and_writers(stage: &Stage<Write>) -> Played {
     writer.release().await
 }
 
-async fn a_force_release_is_lost_to_every_reader(stage: &Stage<Write>) -> Played {
+async fn a_force_release_is_lost_to_every_reader(stage: &Stage<Write>) -> CaseResult {
     let (a, b, lock, other) = two(stage).await?;
     soon(stage, async || {
         let mine = lock.read().acquire().await?;
@@ -273,7 +273,7 @@ async fn a_force_release_is_lost_to_every_reader(stage: &Stage<Write>) -> Played
     .await
 }
 
-async fn the_hold_of_one_reader_is_released_by_its_owner_id(stage: &Stage<Write>) -> Played {
+async fn the_hold_of_one_reader_is_released_by_its_owner_id(stage: &Stage<Write>) -> CaseResult {
     let (_a, b, lock, other) = two(stage).await?;
     let mine = lock.read().acquire().await?;
     let theirs = other.read().acquire().await?;
@@ -290,7 +290,7 @@ async fn the_hold_of_one_reader_is_released_by_its_owner_id(stage: &Stage<Write>
     in_time(other.read().acquire()).await?.release().await
 }
 
-async fn a_reader_that_is_dropped_wakes_the_writer(stage: &Stage<Write>) -> Played {
+async fn a_reader_that_is_dropped_wakes_the_writer(stage: &Stage<Write>) -> CaseResult {
     let (_a, _b, lock, other) = two(stage).await?;
     soon(stage, async || {
         let reader = lock.read().acquire().await?;
@@ -304,7 +304,7 @@ async fn a_reader_that_is_dropped_wakes_the_writer(stage: &Stage<Write>) -> Play
     .await
 }
 
-async fn a_reader_re_enters(stage: &Stage<Write>) -> Played {
+async fn a_reader_re_enters(stage: &Stage<Write>) -> CaseResult {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     let reading = lock.read().with_owner(&me);

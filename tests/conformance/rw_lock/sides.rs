@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Error, LockKind};
 
 use super::{Sleeper, nothing_is_left, two};
-use crate::stage::{Played, Stage, Write, begun, in_time, seen, soon};
+use crate::stage::{CaseResult, Stage, Write, begun, in_time, seen, soon};
 
 on_every_engine_with_scripts! { play with Write:
     the_writer_may_read,
@@ -18,7 +18,7 @@ on_every_engine_with_scripts! { play with Write:
     a_reader_does_not_wait_for_itself_to_upgrade,
 }
 
-async fn the_writer_may_read(stage: &Stage<Write>) -> Played {
+async fn the_writer_may_read(stage: &Stage<Write>) -> CaseResult {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     let writer = lock.write().with_owner(&me).acquire().await?;
@@ -36,7 +36,7 @@ async fn the_writer_may_read(stage: &Stage<Write>) -> Played {
     in_time(stranger).await?.release().await
 }
 
-async fn a_downgraded_writer_lets_other_readers_in(stage: &Stage<Write>) -> Played {
+async fn a_downgraded_writer_lets_other_readers_in(stage: &Stage<Write>) -> CaseResult {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     soon(stage, async || {
@@ -55,7 +55,9 @@ async fn a_downgraded_writer_lets_other_readers_in(stage: &Stage<Write>) -> Play
     .await
 }
 
-async fn a_reader_released_under_its_own_writer_leaves_the_writer(stage: &Stage<Write>) -> Played {
+async fn a_reader_released_under_its_own_writer_leaves_the_writer(
+    stage: &Stage<Write>,
+) -> CaseResult {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     let writer = lock.write().with_owner(&me).acquire().await?;
@@ -70,7 +72,7 @@ async fn a_reader_released_under_its_own_writer_leaves_the_writer(stage: &Stage<
     other.write().acquire().await?.release().await
 }
 
-async fn a_downgrade_lets_waiting_readers_in_at_once(stage: &Stage<Write>) -> Played {
+async fn a_downgrade_lets_waiting_readers_in_at_once(stage: &Stage<Write>) -> CaseResult {
     let (a, _b, lock, other) = two(stage).await?;
     soon(stage, async || {
         let writer = lock.write().acquire().await?;
@@ -89,7 +91,7 @@ async fn a_downgrade_lets_waiting_readers_in_at_once(stage: &Stage<Write>) -> Pl
     .await
 }
 
-async fn a_downgrade_of_a_lost_lock_reports_the_loss(stage: &Stage<Write>) -> Played {
+async fn a_downgrade_of_a_lost_lock_reports_the_loss(stage: &Stage<Write>) -> CaseResult {
     let (a, b, lock, other) = two(stage).await?;
     let writer = lock.write().acquire().await?;
     assert!(b.admin().force_release(lock.name()).await?);
@@ -101,7 +103,7 @@ async fn a_downgrade_of_a_lost_lock_reports_the_loss(stage: &Stage<Write>) -> Pl
     next.release().await
 }
 
-async fn the_only_reader_may_upgrade_and_downgrade_again(stage: &Stage<Write>) -> Played {
+async fn the_only_reader_may_upgrade_and_downgrade_again(stage: &Stage<Write>) -> CaseResult {
     let (a, b, lock, other) = two(stage).await?;
     let reader = lock.read().acquire().await?;
     let writer = reader.try_upgrade().await?.expect("nobody else reads");
@@ -120,7 +122,7 @@ async fn the_only_reader_may_upgrade_and_downgrade_again(stage: &Stage<Write>) -
     nothing_is_left(&[&a, &b], lock.name()).await
 }
 
-async fn one_of_many_readers_may_not_upgrade(stage: &Stage<Write>) -> Played {
+async fn one_of_many_readers_may_not_upgrade(stage: &Stage<Write>) -> CaseResult {
     let (_a, _b, lock, other) = two(stage).await?;
     let mine = lock.read().acquire().await?;
     let theirs = other.read().acquire().await?;
@@ -133,7 +135,7 @@ async fn one_of_many_readers_may_not_upgrade(stage: &Stage<Write>) -> Played {
     theirs.release().await
 }
 
-async fn a_reader_does_not_wait_for_itself_to_upgrade(stage: &Stage<Write>) -> Played {
+async fn a_reader_does_not_wait_for_itself_to_upgrade(stage: &Stage<Write>) -> CaseResult {
     let (a, _b, lock, other) = two(stage).await?;
     let me = a.new_owner();
     let reader = lock.read().with_owner(&me).acquire().await?;

@@ -3,7 +3,7 @@
 use tokio::time::sleep;
 
 use super::{counts, two};
-use crate::stage::{ASLEEP, Played, Semaphore, Stage, in_time};
+use crate::stage::{ASLEEP, CaseResult, Semaphore, Stage, in_time};
 
 on_every_engine_with_scripts! { play with Semaphore:
     a_request_above_the_total_blocks_no_call_of_its_own_client,
@@ -14,7 +14,7 @@ on_every_engine_with_scripts! { play with Semaphore:
 
 async fn a_request_above_the_total_blocks_no_call_of_its_own_client(
     stage: &Stage<Semaphore>,
-) -> Played {
+) -> CaseResult {
     let (a, _) = two(stage, 2).await?;
     let too_many = tokio::spawn(a.permits(3).acquire());
     sleep(ASLEEP).await;
@@ -28,7 +28,7 @@ async fn a_request_above_the_total_blocks_no_call_of_its_own_client(
 
 async fn a_request_above_the_available_permits_leaves_them_to_its_own_client(
     stage: &Stage<Semaphore>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = two(stage, 3).await?;
     let held = b.permit().acquire().await?;
     let waiting = tokio::spawn(a.permits(3).acquire());
@@ -42,7 +42,7 @@ async fn a_request_above_the_available_permits_leaves_them_to_its_own_client(
 
 async fn a_call_that_sets_the_total_does_not_wait_behind_one_that_cannot(
     stage: &Stage<Semaphore>,
-) -> Played {
+) -> CaseResult {
     let (a, _) = stage.clients().await?;
     let semaphore = a.semaphore(stage.name("exports"));
     let waiting = tokio::spawn(semaphore.permit().acquire());
@@ -57,7 +57,7 @@ async fn a_call_that_sets_the_total_does_not_wait_behind_one_that_cannot(
 /// The tasks have separate queues in the client; in the store's queue the first one is served.
 async fn a_request_for_several_permits_is_not_starved_by_its_own_client(
     stage: &Stage<Semaphore>,
-) -> Played {
+) -> CaseResult {
     let (a, _) = two(stage, 3).await?;
     let held = a.permits(3).acquire().await?;
     let big = tokio::spawn(a.permits(3).acquire());

@@ -6,14 +6,14 @@ use distlock::{Change, Error, LockKind, Watch};
 use tokio::time::sleep;
 
 use super::{counts, release};
-use crate::stage::{Played, Semaphore, Stage, in_time, seen};
+use crate::stage::{CaseResult, Semaphore, Stage, in_time, seen};
 
 on_every_engine_with_scripts! { play with Semaphore:
     permit_holders_are_visible,
     a_watch_reports_permits,
 }
 
-async fn permit_holders_are_visible(stage: &Stage<Semaphore>) -> Played {
+async fn permit_holders_are_visible(stage: &Stage<Semaphore>) -> CaseResult {
     let name = stage.name("exports");
     let labelled = stage.builder().label("exporter");
     let a = stage.connect(labelled).await?;
@@ -60,25 +60,25 @@ async fn permit_holders_are_visible(stage: &Stage<Semaphore>) -> Played {
     counts(&semaphore, 4, 0).await
 }
 
-async fn a_watch_reports_permits(stage: &Stage<Semaphore>) -> Played {
+async fn a_watch_reports_permits(stage: &Stage<Semaphore>) -> CaseResult {
     let (a, b) = stage.clients().await?;
     let name = stage.name("exports");
     let semaphore = a.semaphore(&*name).with_permits(2);
     let first = semaphore.permit().acquire().await?;
     let mut watch = b.admin().watch(&*name);
-    tells(&mut watch, Change::Held, first.owner()).await?;
+    expect_event(&mut watch, Change::Held, first.owner()).await?;
     let second = semaphore.permit().acquire().await?;
-    tells(&mut watch, Change::Granted, second.owner()).await?;
+    expect_event(&mut watch, Change::Granted, second.owner()).await?;
     let (owner, id) = (first.owner(), first.permit_ids()[0]);
     first.forget();
     assert!(semaphore.release(id).await?);
-    tells(&mut watch, Change::Released, owner).await?;
+    expect_event(&mut watch, Change::Released, owner).await?;
     let owner = second.owner();
     second.release().await?;
-    tells(&mut watch, Change::Released, owner).await
+    expect_event(&mut watch, Change::Released, owner).await
 }
 
-async fn tells(watch: &mut Watch, change: Change, owner: String) -> Played {
+async fn expect_event(watch: &mut Watch, change: Change, owner: String) -> CaseResult {
     let event = in_time(watch.next()).await?;
     assert_eq!((event.change, event.owner), (change, Some(owner)));
     assert_eq!(event.kind, Some(LockKind::Semaphore));

@@ -3,7 +3,7 @@
 use tokio::time::{Instant, sleep};
 
 use super::{counts, release, somebody_is_in_line, two};
-use crate::stage::{ASLEEP, Played, Semaphore, Stage, begun, in_time, soon, waits};
+use crate::stage::{ASLEEP, CaseResult, Semaphore, Stage, begun, in_time, soon, waits};
 
 on_every_engine_with_scripts! { play with Semaphore:
     several_permits_are_granted_all_or_none,
@@ -13,7 +13,7 @@ on_every_engine_with_scripts! { play with Semaphore:
     a_request_above_the_total_blocks_no_other_client,
 }
 
-async fn several_permits_are_granted_all_or_none(stage: &Stage<Semaphore>) -> Played {
+async fn several_permits_are_granted_all_or_none(stage: &Stage<Semaphore>) -> CaseResult {
     let (a, b) = two(stage, 5).await?;
     let three = a.permits(3).acquire().await?;
     assert_eq!(three.permit_ids().len(), 3);
@@ -32,7 +32,7 @@ async fn several_permits_are_granted_all_or_none(stage: &Stage<Semaphore>) -> Pl
 
 async fn a_waiter_for_several_permits_is_not_starved_by_waiters_for_one(
     stage: &Stage<Semaphore>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = two(stage, 2).await?;
     let (one, other) = (a.permit().acquire().await?, b.permit().acquire().await?);
     let big = tokio::spawn(b.permits(2).acquire());
@@ -54,7 +54,7 @@ async fn a_waiter_for_several_permits_is_not_starved_by_waiters_for_one(
 
 async fn a_waiter_for_several_permits_that_leaves_lets_the_others_in(
     stage: &Stage<Semaphore>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = two(stage, 2).await?;
     let held = a.permit().acquire().await?;
     // The waiter acquires them at once, not with its next poll.
@@ -80,7 +80,7 @@ async fn a_waiter_for_several_permits_that_leaves_lets_the_others_in(
 
 async fn waiters_for_several_permits_enter_as_enough_are_released(
     stage: &Stage<Semaphore>,
-) -> Played {
+) -> CaseResult {
     let (a, b) = two(stage, 4).await?;
     let all = a.permits(4).acquire().await?;
     let first = tokio::spawn(b.permits(2).acquire());
@@ -93,7 +93,7 @@ async fn waiters_for_several_permits_enter_as_enough_are_released(
     release(vec![first, second]).await
 }
 
-async fn a_request_above_the_total_blocks_no_other_client(stage: &Stage<Semaphore>) -> Played {
+async fn a_request_above_the_total_blocks_no_other_client(stage: &Stage<Semaphore>) -> CaseResult {
     let (a, b) = two(stage, 2).await?;
     let held = a.permit().acquire().await?;
     let too_many = tokio::spawn(b.permits(3).acquire());

@@ -28,7 +28,7 @@ fn a_parent_keeps_and_renews_its_locks_while_its_forked_child_uses_the_guards() 
     let mut parent = Process::start("parent", &server.url());
     let holders = || NAMES.map(|name| server.hgetall(name));
 
-    parent.hear("parent holds and renews");
+    parent.expect_line("parent holds and renews");
     let before = holders();
     assert!(before.iter().all(is_one_owner));
     for said in [
@@ -40,14 +40,14 @@ fn a_parent_keeps_and_renews_its_locks_while_its_forked_child_uses_the_guards() 
         "child ends",
         "parent saw it end",
     ] {
-        parent.hear(said);
+        parent.expect_line(said);
         assert_eq!(holders(), before, "after `{said}`");
     }
     // The parent has renewed them for two leases beyond the child's end.
-    parent.hear("parent still holds");
+    parent.expect_line("parent still holds");
     assert_eq!(holders(), before);
-    parent.tell("release");
-    parent.hear("parent released");
+    parent.send_line("release");
+    parent.expect_line("parent released");
     assert_eq!(server.keys(), Vec::<String>::new());
     parent.ended_well();
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 use distlock::Lease;
 use tokio::time::Instant;
 
-use super::fair::java::{FIVE_MINUTES, Javas, queue, timeout};
-use super::fair::{ALIVE, NAME, assert_about, granted, hold, line, now, questions, stand, times};
+use super::fair::java::{FIVE_MINUTES, RedissonThreads, queue, timeout};
+use super::fair::{
+    ALIVE, NAME, assert_about, granted, hold, line, now, questions, start_waiter, times,
+};
 use super::support::{RedisServer, eventually, simulated};
 use super::{LEASE, PATIENCE, connect, leaves_nothing};
 
@@ -15,11 +17,14 @@ use super::{LEASE, PATIENCE, connect, leaves_nothing};
 fn our_waiter_has_the_timeout_of_the_redisson_waiter_before_it_plus_five_minutes() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let held = hold(&client).await;
         let brief = Duration::from_secs(10);
         java.lock(1, brief).await.expect("it is held");
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         assert_about(times(&server)[&java.owner(1)], LEASE + brief);
         assert_about(times(&server)[&owner], LEASE + brief + FIVE_MINUTES);
         java.give_up(1, brief).await;
@@ -36,7 +41,7 @@ fn our_waiter_raises_its_timeout_again() {
         let server = RedisServer::start();
         let client = connect(&server).await;
         let held = hold(&client).await;
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         server.cmd(&["ZINCRBY", &timeout(), "-250000", &owner]);
         eventually(PATIENCE, "it has its time again", async || {
             times(&server)[&owner] > 300_000
@@ -53,14 +58,17 @@ fn our_waiter_raises_its_timeout_again() {
 fn a_waiter_skipped_by_redissons_arithmetic_returns_to_the_front() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let brief = Duration::from_secs(5);
         assert_eq!(java.lock(1, brief).await, None);
         let ahead = 2..6;
         for thread in ahead.clone() {
             java.lock(thread, brief).await.expect("it is held");
         }
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         let hour = Duration::from_secs(3600);
         for thread in [7, 8] {
             java.lock(thread, hour).await.expect("it is held");
@@ -93,11 +101,14 @@ fn a_waiter_skipped_by_redissons_arithmetic_returns_to_the_front() {
 fn a_skipped_waiter_that_finds_the_lock_free_gets_it_at_once() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         java.lock(2, FIVE_MINUTES).await.expect("it is held");
-        pass_over(&server, &owner);
+        skip_waiter(&server, &owner);
         let begun = Instant::now();
         assert_eq!(java.unlock(1).await, Some(true));
         assert_eq!(line(&server), [java.owner(2)]);
@@ -116,11 +127,14 @@ fn a_skipped_waiter_that_finds_the_lock_free_gets_it_at_once() {
 fn a_skipped_waiter_leaves_nothing_behind_when_it_gives_up() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         for given_up in [false, true] {
             assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-            let (waiting, owner) = stand(&server, &client).await;
-            pass_over(&server, &owner);
+            let (waiting, owner) = start_waiter(&server, &client).await;
+            skip_waiter(&server, &owner);
             assert_eq!(java.unlock(1).await, Some(true));
             assert_eq!(line(&server).len(), 0);
             if given_up {
@@ -141,9 +155,12 @@ fn a_skipped_waiter_leaves_nothing_behind_when_it_gives_up() {
 fn a_redisson_client_whose_clock_is_ahead_costs_our_waiter_no_position() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, mut java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, mut java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let held = hold(&client).await;
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         java.ahead = 20 * 60_000;
         java.lock(1, FIVE_MINUTES).await.expect("it is held");
         assert_eq!(line(&server), [java.owner(1)], "it was passed over");
@@ -164,11 +181,14 @@ fn a_redisson_client_whose_clock_is_ahead_costs_our_waiter_no_position() {
 fn a_returned_waiter_gets_the_lock_soon_after_the_lease_of_a_crashed_holder() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         java.lock(2, FIVE_MINUTES).await.expect("it is held");
-        pass_over(&server, &owner);
+        skip_waiter(&server, &owner);
         java.lock(2, FIVE_MINUTES).await.expect("it is held");
         eventually(PATIENCE, "it is the first again", async || {
             line(&server).first() == Some(&owner)
@@ -190,14 +210,17 @@ fn a_returned_waiter_gets_the_lock_soon_after_the_lease_of_a_crashed_holder() {
 fn a_crashed_redisson_waiter_is_skipped_when_its_timeout_expires_and_not_before() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         // This lease must not expire before the release.
         let second = Duration::from_secs(2);
         let held = client.fair_lock(NAME).with_lease(Lease::Fixed(second));
         let held = held.acquire().await.expect("it is free");
         java.lock(1, second).await.expect("it is held");
         let over = now(&server) + times(&server)[&java.owner(1)];
-        let (waiting, _) = stand(&server, &client).await;
+        let (waiting, _) = start_waiter(&server, &client).await;
         held.release().await.expect("it is ours");
         let guard = granted(waiting).await;
         let late = now(&server) - over;
@@ -214,10 +237,13 @@ fn a_crashed_redisson_waiter_is_skipped_when_its_timeout_expires_and_not_before(
 fn a_redisson_waiter_that_may_be_alive_is_waited_for_with_few_polls() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let held = hold(&client).await;
         java.lock(1, FIVE_MINUTES).await.expect("it is held");
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         held.release().await.expect("it is ours");
         let begun = Instant::now();
         let before = questions(&server);
@@ -243,11 +269,14 @@ fn a_redisson_waiter_that_may_be_alive_is_waited_for_with_few_polls() {
 fn a_redisson_waiter_behind_many_of_ours_has_no_more_time_than_behind_one() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let held = hold(&client).await;
         let mut waiting = Vec::new();
         for _ in 0..10 {
-            waiting.push(stand(&server, &client).await.0);
+            waiting.push(start_waiter(&server, &client).await.0);
         }
         java.lock(1, FIVE_MINUTES).await.expect("it is held");
         assert_about(times(&server)[&java.owner(1)], LEASE + 2 * FIVE_MINUTES);
@@ -265,7 +294,10 @@ fn a_redisson_waiter_behind_many_of_ours_has_no_more_time_than_behind_one() {
 fn a_queue_of_ours_expires_soon_and_one_with_a_redisson_waiter_does_not() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let keys = [queue(), timeout(), ALIVE.to_owned()];
         let ends = || {
             let ends = keys.iter().map(|key| server.pttl(key));
@@ -284,8 +316,8 @@ fn a_queue_of_ours_expires_soon_and_one_with_a_redisson_waiter_does_not() {
             soon();
         };
         let held = hold(&client).await;
-        let (first, _) = stand(&server, &client).await;
-        let (second, _) = stand(&server, &client).await;
+        let (first, _) = start_waiter(&server, &client).await;
+        let (second, _) = start_waiter(&server, &client).await;
         let (_, last) = ends();
         assert!(last <= Some(15 * 60_000), "{last:?}");
         for thread in [1, 2] {
@@ -315,11 +347,14 @@ fn a_queue_of_ours_expires_soon_and_one_with_a_redisson_waiter_does_not() {
 fn redisson_waiters_keep_their_positions_after_ours_have_left() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let hour = Duration::from_secs(3600);
         assert_eq!(java.lock(1, hour).await, None);
         java.lock(2, hour).await.expect("it is held");
-        let (waiting, _) = stand(&server, &client).await;
+        let (waiting, _) = start_waiter(&server, &client).await;
         for key in [&*queue(), &*timeout(), ALIVE] {
             assert!(server.pttl(key) > 0, "`{key}` has no end");
         }
@@ -331,7 +366,7 @@ fn redisson_waiters_keep_their_positions_after_ours_have_left() {
             assert!(server.pttl(key) > last, "`{key}` ends too soon");
         }
         // The waiters of this library that come later set a time to live on every key that they make anew.
-        let (waiting, _) = stand(&server, &client).await;
+        let (waiting, _) = start_waiter(&server, &client).await;
         for key in [&*queue(), &*timeout(), ALIVE] {
             assert!(server.pttl(key) > last, "`{key}`");
         }
@@ -379,6 +414,6 @@ fn when_a_lease_ends_only_the_head_of_the_queue_sends_a_request() {
 }
 
 /// Skips a waiter, as two of Redisson's waiters do whose waits are longer than they seemed.
-fn pass_over(server: &RedisServer, owner: &str) {
+fn skip_waiter(server: &RedisServer, owner: &str) {
     server.cmd(&["ZINCRBY", &timeout(), "-9000000", owner]);
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use distlock::{Error, Lease, LostReason};
 
-use super::fair::java::{FIVE_MINUTES, Javas, queue, timeout};
-use super::fair::{ALIVE, NAME, assert_about, granted, hold, line, stand, times};
+use super::fair::java::{FIVE_MINUTES, RedissonThreads, queue, timeout};
+use super::fair::{ALIVE, NAME, assert_about, granted, hold, line, start_waiter, times};
 use super::support::java::{Subscriber, channel};
 use super::support::{RedisServer, eventually};
 use super::{LEASE, PATIENCE, connect, leaves_nothing};
@@ -16,8 +16,8 @@ async fn a_waiter_is_in_redissons_list_with_its_timeout_in_redissons_zset() {
     let client = connect(&server).await;
     let held = hold(&client).await;
     assert_eq!(server.keys(), [NAME], "nobody waits yet");
-    let (first, one) = stand(&server, &client).await;
-    let (second, two) = stand(&server, &client).await;
+    let (first, one) = start_waiter(&server, &client).await;
+    let (second, two) = start_waiter(&server, &client).await;
 
     assert_eq!(server.keys(), [ALIVE, NAME, &queue(), &timeout()]);
     for (key, sort) in [
@@ -79,7 +79,10 @@ async fn keys_and_channels_follow_redissons_brace_rule() {
 #[tokio::test]
 async fn a_release_notifies_only_the_redisson_thread_at_the_head() {
     let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    let (client, java) = (
+        connect(&server).await,
+        RedissonThreads::start(&server).await,
+    );
     let held = hold(&client).await;
     let mut ears = Vec::new();
     for thread in [1, 2] {
@@ -108,7 +111,10 @@ async fn a_release_notifies_only_the_redisson_thread_at_the_head() {
 #[tokio::test]
 async fn an_unlock_of_a_lost_fair_lock_reports_the_loss() {
     let server = RedisServer::start();
-    let (client, java) = (connect(&server).await, Javas::start(&server).await);
+    let (client, java) = (
+        connect(&server).await,
+        RedissonThreads::start(&server).await,
+    );
     for taken_over in [false, true] {
         let guard = hold(&client).await;
         server.cmd(&["DEL", NAME]);

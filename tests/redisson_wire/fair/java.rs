@@ -12,13 +12,13 @@ use super::super::support::java::{Java, Subscriber, channel, in_slot};
 use super::NAME;
 
 /// The threads of one Redisson instance that want one fair lock. It goes by its own clock.
-pub(crate) struct Javas {
+pub(crate) struct RedissonThreads {
     java: Java,
     /// The number of ms by which its clock is ahead of all others.
     pub(crate) ahead: i64,
 }
 
-impl Javas {
+impl RedissonThreads {
     pub(crate) async fn start(server: &RedisServer) -> Self {
         let java = Java::start(server).await;
         Self { java, ahead: 0 }
@@ -89,7 +89,7 @@ const WATCHDOG: &str = "30000";
 
 /// The beginning of each of its scripts: waiters at the front whose timeout has passed are removed.
 const PASS_OVER: &str = "
-local function pass_over(queue, timeout, now)
+local function skip_waiter(queue, timeout, now)
   local first = redis.call('LINDEX', queue, 0)
   while first do
     local over = redis.call('ZSCORE', timeout, first)
@@ -108,7 +108,7 @@ end
 const LOCK: &str = "
 local lock, queue, timeout = KEYS[1], KEYS[2], KEYS[3]
 local owner, wait, now = ARGV[2], ARGV[3], ARGV[4]
-pass_over(queue, timeout, now)
+skip_waiter(queue, timeout, now)
 local first = redis.call('LINDEX', queue, 0)
 if redis.call('EXISTS', lock) == 0 and (not first or first == owner) then
   redis.call('LPOP', queue)
@@ -154,7 +154,7 @@ redis.call('LREM', KEYS[1], 0, ARGV[1])";
 /// KEYS the lock, the queue, the timeouts, the channel; ARGV message, lease, owner, now.
 const UNLOCK: &str = "
 local lock, queue = KEYS[1], KEYS[2]
-pass_over(queue, KEYS[3], ARGV[4])
+skip_waiter(queue, KEYS[3], ARGV[4])
 local function tell()
   local first = redis.call('LINDEX', queue, 0)
   if first then

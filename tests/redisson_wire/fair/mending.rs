@@ -5,8 +5,8 @@ use std::time::Duration;
 use distlock::Error;
 use tokio::task::JoinSet;
 
-use super::fair::java::{FIVE_MINUTES, Javas, queue, timeout};
-use super::fair::{ALIVE, NAME, granted, hold, line, now, stand, times};
+use super::fair::java::{FIVE_MINUTES, RedissonThreads, queue, timeout};
+use super::fair::{ALIVE, NAME, granted, hold, line, now, start_waiter, times};
 use super::support::java::UUID;
 use super::support::{RedisServer, eventually, simulated};
 use super::{PATIENCE, connect, leaves_nothing};
@@ -18,9 +18,9 @@ fn a_queue_entry_without_a_timeout_is_skipped() {
         let server = RedisServer::start();
         let client = connect(&server).await;
         let held = hold(&client).await;
-        server.cmd(&["RPUSH", &queue(), &stranger(1)]);
-        let (waiting, owner) = stand(&server, &client).await;
-        server.cmd(&["RPUSH", &queue(), &stranger(2)]);
+        server.cmd(&["RPUSH", &queue(), &unknown_owner(1)]);
+        let (waiting, owner) = start_waiter(&server, &client).await;
+        server.cmd(&["RPUSH", &queue(), &unknown_owner(2)]);
         held.release().await.expect("it is ours");
         let guard = granted(waiting).await;
         assert_eq!(guard.owner(), owner);
@@ -34,7 +34,10 @@ fn a_queue_entry_without_a_timeout_is_skipped() {
 fn a_crashed_waiter_is_skipped_soon_after_a_repair_of_the_queue() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let held = hold(&client).await;
         let (dead, over) = (java.owner(-1), now(&server));
         server.cmd(&["RPUSH", &queue(), &dead]);
@@ -45,9 +48,9 @@ fn a_crashed_waiter_is_skipped_soon_after_a_repair_of_the_queue() {
             "ZADD",
             &timeout(),
             &(over + 360_000).to_string(),
-            &stranger(1),
+            &unknown_owner(1),
         ]);
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         held.release().await.expect("it is ours");
         let guard = granted(waiting).await;
         assert_eq!(guard.owner(), owner);
@@ -63,9 +66,9 @@ fn a_waiter_deep_in_the_queue_is_not_removed_at_the_next_request() {
         let server = RedisServer::start();
         let client = connect(&server).await;
         let held = hold(&client).await;
-        let (first, one) = stand(&server, &client).await;
-        server.cmd(&["RPUSH", &queue(), &stranger(1)]);
-        let (second, two) = stand(&server, &client).await;
+        let (first, one) = start_waiter(&server, &client).await;
+        server.cmd(&["RPUSH", &queue(), &unknown_owner(1)]);
+        let (second, two) = start_waiter(&server, &client).await;
         assert_eq!(line(&server), [one, two]);
         held.release().await.expect("it is ours");
         for waiting in [first, second] {
@@ -80,13 +83,16 @@ fn a_waiter_deep_in_the_queue_is_not_removed_at_the_next_request() {
 fn a_redisson_waiter_with_a_timeout_and_no_entry_gets_an_entry() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let held = hold(&client).await;
         let over = (now(&server) + 600_000).to_string();
         server.cmd(&["ZADD", &timeout(), &over, &java.owner(1)]);
         java.lock(1, FIVE_MINUTES).await.expect("it is held");
         assert!(line(&server).is_empty(), "it would wait for ever");
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         java.lock(1, FIVE_MINUTES).await.expect("it is held");
         assert_eq!(line(&server), [owner, java.owner(1)]);
         held.release().await.expect("it is ours");
@@ -102,12 +108,15 @@ fn a_redisson_waiter_with_a_timeout_and_no_entry_gets_an_entry() {
 fn one_missing_entry_and_one_missing_timeout_are_repaired_too() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let held = hold(&client).await;
         let over = (now(&server) + 600_000).to_string();
-        server.cmd(&["RPUSH", &queue(), &stranger(1)]);
+        server.cmd(&["RPUSH", &queue(), &unknown_owner(1)]);
         server.cmd(&["ZADD", &timeout(), &over, &java.owner(1)]);
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         eventually(PATIENCE, "Java stands in line", async || {
             java.lock(1, FIVE_MINUTES).await.expect("it is held");
             line(&server) == [owner.clone(), java.owner(1)]
@@ -129,7 +138,7 @@ fn waiters_whose_timeouts_were_deleted_keep_their_positions() {
         let held = hold(&client).await;
         let mut waiting = Vec::new();
         for _ in 0..5 {
-            waiting.push(stand(&server, &client).await);
+            waiting.push(start_waiter(&server, &client).await);
         }
         let came = line(&server);
         server.cmd(&["DEL", &timeout()]);
@@ -156,8 +165,8 @@ fn a_waiter_without_a_score_whose_mark_has_expired_queues_once() {
         let server = RedisServer::start();
         let client = connect(&server).await;
         let held = hold(&client).await;
-        let (first, one) = stand(&server, &client).await;
-        let (second, two) = stand(&server, &client).await;
+        let (first, one) = start_waiter(&server, &client).await;
+        let (second, two) = start_waiter(&server, &client).await;
         let over = (now(&server) - 1).to_string();
         for owner in [&one, &two] {
             server.cmd(&["ZADD", ALIVE, &over, owner]);
@@ -191,7 +200,7 @@ fn a_waiter_that_is_queued_twice_has_one_entry_after_its_next_request() {
         let server = RedisServer::start();
         let client = connect(&server).await;
         let held = hold(&client).await;
-        let (waiting, owner) = stand(&server, &client).await;
+        let (waiting, owner) = start_waiter(&server, &client).await;
         server.cmd(&["RPUSH", &queue(), &owner]);
         let channel = format!("redisson_lock__channel:{{order}}:{owner}");
         server.cmd(&["PUBLISH", &channel, "2"]);
@@ -219,7 +228,7 @@ fn waiters_whose_list_was_deleted_are_queued_again() {
             let held = hold(&client).await;
             let mut turns = JoinSet::new();
             for _ in 0..3 {
-                let (waiting, _) = stand(&server, &client).await;
+                let (waiting, _) = start_waiter(&server, &client).await;
                 turns.spawn(async move { granted(waiting).await.release().await });
             }
             for key in &keys {
@@ -261,6 +270,6 @@ fn keys_of_another_type_are_an_error_and_nothing_is_held() {
 }
 
 /// Returns an owner id that no client has.
-fn stranger(number: u32) -> String {
+fn unknown_owner(number: u32) -> String {
     format!("{UUID}:-{number}")
 }

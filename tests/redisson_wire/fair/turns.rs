@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use distlock::Change;
 
-use super::fair::java::{FIVE_MINUTES, Javas, queue, timeout};
-use super::fair::{ALIVE, NAME, asleep, granted, hold, line, now, stand};
+use super::fair::java::{FIVE_MINUTES, RedissonThreads, queue, timeout};
+use super::fair::{ALIVE, NAME, asleep, granted, hold, line, now, start_waiter};
 use super::support::{RedisServer, simulated};
 use super::{connect, leaves_nothing};
 
@@ -15,11 +15,14 @@ use super::{connect, leaves_nothing};
 fn a_redisson_waiter_asleep_while_the_lock_is_free_is_woken_by_ours_behind_it() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let held = hold(&client).await;
         let mut ear = java.listen(&server, 1).await;
         java.lock(1, FIVE_MINUTES).await.expect("it is held");
-        let (waiting, _) = stand(&server, &client).await;
+        let (waiting, _) = start_waiter(&server, &client).await;
         let mut watch = client.admin().watch(NAME);
         assert_eq!(watch.next().await.expect("it looks").change, Change::Held);
         server.cmd(&["DEL", NAME]);
@@ -43,7 +46,10 @@ fn a_redisson_waiter_asleep_while_the_lock_is_free_is_woken_by_ours_behind_it() 
 fn skipping_a_crashed_head_wakes_the_redisson_waiter_behind_it() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         let held = hold(&client).await;
         // A waiter of this library that has crashed and sends no further request.
         let (dead, over) = (java.owner(-1), now(&server));
@@ -52,7 +58,7 @@ fn skipping_a_crashed_head_wakes_the_redisson_waiter_behind_it() {
         server.cmd(&["ZADD", ALIVE, &(over + 1500).to_string(), &dead]);
         let mut ear = java.listen(&server, 1).await;
         java.lock(1, FIVE_MINUTES).await.expect("it is held");
-        let (waiting, _) = stand(&server, &client).await;
+        let (waiting, _) = start_waiter(&server, &client).await;
         held.release().await.expect("it is ours");
         assert_eq!(line(&server)[0], dead, "it was told");
         assert_eq!(ear.message().await, b"0");
@@ -70,7 +76,10 @@ fn skipping_a_crashed_head_wakes_the_redisson_waiter_behind_it() {
 fn a_head_that_gives_up_passes_a_free_lock_to_the_redisson_thread_behind_it() {
     simulated(async || {
         let server = RedisServer::start();
-        let (client, java) = (connect(&server).await, Javas::start(&server).await);
+        let (client, java) = (
+            connect(&server).await,
+            RedissonThreads::start(&server).await,
+        );
         for impatient in [false, true] {
             assert_eq!(java.lock(1, FIVE_MINUTES).await, None);
             // The wait must not end before the waiter sleeps and another is queued behind it, but before it sends its next request, after

@@ -82,7 +82,7 @@ impl Cut {
 async fn read_requests(
     number: u64,
     client: ReadHalf<Stream>,
-    lane: UnboundedSender<Parcel>,
+    lane: UnboundedSender<QueuedMessage>,
     expect: UnboundedSender<Answer>,
     shared: &Shared,
     cut: &Cut,
@@ -136,13 +136,13 @@ async fn read_requests(
         for answer in answers {
             let _ = expect.send(answer);
         }
-        let _ = lane.send(Parcel { bytes: frame, due });
+        let _ = lane.send(QueuedMessage { bytes: frame, due });
     }
 }
 
 async fn read_replies(
     server: ReadHalf<Stream>,
-    lane: UnboundedSender<Parcel>,
+    lane: UnboundedSender<QueuedMessage>,
     mut expected: Expected,
     shared: &Shared,
 ) {
@@ -173,19 +173,23 @@ async fn read_replies(
             }
         }
         if let Some(lane) = &lane {
-            let _ = lane.send(Parcel { bytes, due });
+            let _ = lane.send(QueuedMessage { bytes, due });
         }
     }
 }
 
 /// Writes the parcels of a lane, each when it is due. The caller closes the connection after the last.
-async fn forward(mut lane: UnboundedReceiver<Parcel>, to: &mut WriteHalf<Stream>, shared: &Shared) {
-    while let Some(Parcel { bytes, due }) = lane.recv().await {
+async fn forward(
+    mut lane: UnboundedReceiver<QueuedMessage>,
+    to: &mut WriteHalf<Stream>,
+    shared: &Shared,
+) {
+    while let Some(QueuedMessage { bytes, due }) = lane.recv().await {
         match due {
             Due::At(moment) => sleep_until(moment).await,
-            Due::LetGo(times) => {
-                let mut let_go = shared.let_go.subscribe();
-                let_go
+            Due::DeliveryTime(times) => {
+                let mut deliver_held = shared.deliver_held.subscribe();
+                deliver_held
                     .wait_for(|now| *now > times)
                     .await
                     .expect("the sender is in `shared`");
@@ -215,21 +219,21 @@ async fn next<R: AsyncRead + Unpin>(frames: &mut Frames<R>) -> Option<Vec<u8>> {
     }
 }
 
-struct Parcel {
+struct QueuedMessage {
     bytes: Vec<u8>,
     due: Due,
 }
 
 enum Due {
     At(Instant),
-    /// Due when `let_go` was called more often than this.
-    LetGo(u64),
+    /// Due when `deliver_held` was called more often than this.
+    DeliveryTime(u64),
     Now,
 }
 
 impl Due {
     fn once_let_go(shared: &Shared) -> Self {
-        Self::LetGo(*shared.let_go.borrow())
+        Self::DeliveryTime(*shared.deliver_held.borrow())
     }
 }
 

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 /// The ports of each server and of the proxy in front of it.
-pub(super) struct Places(Vec<[Vec<u8>; 2]>);
+pub(super) struct PortMap(Vec<[Vec<u8>; 2]>);
 
-impl Places {
+impl PortMap {
     /// Makes the translation for these servers; no reply names the address of a single server.
     pub(super) fn new(servers: &[SocketAddr], proxies: &[SocketAddr]) -> Self {
         if servers.len() == 1 {

@@ -20,9 +20,9 @@ pub(crate) enum Fault {
     DelayRequest(Duration),
     /// The server receives the request twice in a row; only the first reply is forwarded.
     DuplicateRequest,
-    /// The reply and those behind it wait for [`let_go`](super::ChaosProxy::let_go).
+    /// The reply and those behind it wait for [`deliver_held`](super::ChaosProxy::deliver_held).
     HoldReply,
-    /// The request and those behind it wait for [`let_go`](super::ChaosProxy::let_go).
+    /// The request and those behind it wait for [`deliver_held`](super::ChaosProxy::deliver_held).
     HoldRequest,
     /// The server executes the request; the reply is dropped and those behind it are not.
     ///

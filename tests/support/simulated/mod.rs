@@ -1,7 +1,7 @@
 //! The fixtures of `tests/support` in a simulated world: the same names and methods, under virtual time.
 //!
 //! A test program that declares `#[path = "../support/simulated/mod.rs"] mod support;` has simulated fixtures in place of
-//! the real ones: a `RedisServer`, a `ChaosProxy` and a `Witness` in front of it, and so on. Each test runs in a world of
+//! the real ones: a `RedisServer`, a `ChaosProxy` and a `CommandMonitor` in front of it, and so on. Each test runs in a world of
 //! its own:
 //!
 //! ```ignore
@@ -85,7 +85,7 @@ pub(crate) use self::proxy::{ChaosProxy, Fault, Match};
 pub(crate) use self::redis::{RedisServer, patient_connection};
 pub(crate) use self::seed::SeededRng;
 pub(crate) use self::sentinel::Topology;
-pub(crate) use self::witness::{Script, Witness, Words, args};
+pub(crate) use self::witness::{CommandMonitor, Script, Words, args};
 use self::world::World;
 
 thread_local! {

@@ -70,7 +70,7 @@ impl Topology {
     }
 
     /// Returns the simulated sentinels, which report what a test tells them to.
-    pub(crate) fn told(&self) -> &[Sentinel] {
+    pub(crate) fn simulated_sentinels(&self) -> &[Sentinel] {
         self.simulated.sentinels()
     }
 
@@ -129,12 +129,12 @@ pub(crate) fn host(server: &RedisServer) -> String {
 }
 
 /// Returns how many connections clients have to a server or a sentinel, as the clients count them.
-pub(crate) fn visitors(server: &RedisServer) -> usize {
+pub(crate) fn client_connections(server: &RedisServer) -> usize {
     world().network.open_connections(&host(server))
 }
 
 /// Waits until no client has a connection to a server, whether the server notices that or not.
 pub(crate) async fn until_left(old: &RedisServer) {
     let what = "the old master is left";
-    eventually(PATIENCE, what, async || visitors(old) == 0).await;
+    eventually(PATIENCE, what, async || client_connections(old) == 0).await;
 }

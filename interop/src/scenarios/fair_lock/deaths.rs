@@ -30,7 +30,7 @@ pub(crate) async fn dead_java(stage: &mut Stage) -> Outcome<String> {
                 .map(drop),
         }
     });
-    world.in_line(name, 1).await?;
+    world.until_queued(name, 1).await?;
     jvm.kill_hard().await?;
     ensure!(waiting.await?.is_err(), "it was killed and has its turn");
     let read = Stamp::now();
@@ -44,7 +44,7 @@ pub(crate) async fn dead_java(stage: &mut Stage) -> Outcome<String> {
 
     let mut ours = Party::ours(&world, terms).await?;
     let unlock = async {
-        world.in_line(name, 2).await?;
+        world.until_queued(name, 2).await?;
         stage.holder.unlock(name).await?.done()
     };
     let (waited, _) = tokio::try_join!(ours.lock(name, Term::Kept), unlock)?;
@@ -78,7 +78,7 @@ pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
         .stdout(Stdio::null())
         .kill_on_drop(true)
         .spawn()?;
-    world.in_line(name, 1).await?;
+    world.until_queued(name, 1).await?;
     let jvm = world.peer(&stage.build).await?;
     let mut java = Party::java(&world, &jvm, terms).await?;
     let mut ours = Party::ours(&world, terms).await?;
@@ -88,11 +88,11 @@ pub(crate) async fn dead_ours(stage: &mut Stage) -> Outcome<String> {
         Ok(waited)
     };
     let ours_wait = async {
-        world.in_line(name, 2).await?;
+        world.until_queued(name, 2).await?;
         ours.lock(name, Term::Kept).await
     };
     let kill = async {
-        world.in_line(name, 3).await?;
+        world.until_queued(name, 3).await?;
         let killed = Stamp::now();
         dying.kill().await?;
         stage.holder.unlock(name).await?.done()?;

@@ -48,7 +48,7 @@ async fn one_opening(stage: &Stage, name: &str, key: &str) -> Outcome<Duration> 
 }
 
 /// Three waiters of each side wait while both count as fast as they can: none goes on before the last count, and all do then.
-pub(crate) async fn everybody(stage: &mut Stage) -> Outcome<String> {
+pub(crate) async fn all_waiters(stage: &mut Stage) -> Outcome<String> {
     let name = "latch-all";
     let world = &stage.world;
     ensure!(stage.other.latch(name).try_set(2 * EACH).await?, "closed");

@@ -78,7 +78,7 @@ pub(super) const NUMBERS: &[Scenario] = &[
     Scenario {
         name: "latch-all",
         shows: "both sides wait, both count: nobody goes on before the last count, and all do then",
-        play: Play::Pair(LATCH, |stage| Box::pin(latch::everybody(stage))),
+        play: Play::Pair(LATCH, |stage| Box::pin(latch::all_waiters(stage))),
     },
     Scenario {
         name: "latch-again",

@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 use crate::hammer;
-use crate::quorum::Terms;
+use crate::quorum::Settings;
 use crate::scenarios::{Play, Scenario, quorum_lock};
 
 /// Three servers. A server has a second to reply to our client; and it votes only when it has been up for as long as the lease.
-const THREE: Terms = Terms {
+const THREE: Settings = Settings {
     servers: 3,
     lease: Duration::from_secs(20),
     patience: Duration::from_secs(10),
 };
 
 /// A lease that expires in a scenario, and is renewed in good time on a busy machine.
-const SHORT: Terms = Terms {
+const SHORT: Settings = Settings {
     lease: Duration::from_secs(8),
     ..THREE
 };
 
-const FIVE: Terms = Terms {
+const FIVE: Settings = Settings {
     servers: 5,
     patience: Duration::from_millis(500),
     ..THREE

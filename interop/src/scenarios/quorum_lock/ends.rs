@@ -65,7 +65,7 @@ fn on_most(servers: &[RedisServer], name: &str) -> Duration {
 /// A process that holds it is killed, with its connections to all servers.
 pub(in super::super) async fn dead_holder(stage: &mut Stage) -> Outcome<String> {
     let name = "quorum-death";
-    let mortal = Mortal::lock(stage, name).await?;
+    let mortal = HolderProcess::lock(stage, name).await?;
     let Stage {
         other,
         world,
@@ -89,17 +89,17 @@ pub(in super::super) async fn dead_holder(stage: &mut Stage) -> Outcome<String> 
     );
     let after = waited.to.since(died);
     other.unlock(name).await?.done()?;
-    other.finds_it_free(name, terms.lease).await?;
+    other.finds_lock_free(name, terms.lease).await?;
     Ok(format!("free after {} ms", after.as_millis()))
 }
 
 /// A process of its own that holds the lock.
-enum Mortal {
+enum HolderProcess {
     Ours(Child),
     Theirs(TheirVoter),
 }
 
-impl Mortal {
+impl HolderProcess {
     /// Starts the process on the holder's side and acquires the lock in it.
     async fn lock(stage: &Stage, name: &str) -> Outcome<Self> {
         let Stage {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::super::LONG;
-use super::{both, is_let_in};
+use super::{acquires_at_once, both};
 use crate::failure::{Failure, Outcome, ensure};
 use crate::party::{Party, Sides, Term};
 use crate::stage::Stage;
@@ -74,9 +74,9 @@ pub(in super::super) async fn readers_pass_a_writer(stage: &mut Stage) -> Outcom
         for reader in [ours, java] {
             let Sides { mut read, .. } = reader.sibling().await?;
             if ours_waits && !reader.is_java() {
-                read.is_kept_out(name).await?;
+                read.is_excluded(name).await?;
             } else {
-                is_let_in(&mut read, name).await?;
+                acquires_at_once(&mut read, name).await?;
                 read.unlock(name).await?.done()?;
             }
         }

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::super::deaths::{Death, Mortal};
+use super::super::deaths::{Death, HolderProcess};
 use super::super::{LONG, ROUNDING};
 use super::both;
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure};
 use crate::party::{JavaThread, Kind, Party, Sides, Term};
-use crate::stage::{Stage, Terms};
+use crate::stage::{Settings, Stage};
 use crate::world::{World, rw_channel};
 
 /// One party reads for long and with a fixed lease; beside it, the other side renews its own lease by the watchdog, which sets the
 /// remaining lease of the whole lock. The first keeps its hold, while the other is there and when it has left or was killed.
 pub(in super::super) async fn watchdogs(stage: &mut Stage) -> Outcome<String> {
-    let mortal = Mortal::lock(stage, reading(stage), Death::Kill, WATCHED).await?;
+    let mortal = HolderProcess::lock(stage, reading(stage), Death::Kill, WATCHED).await?;
     let (mut holder, mut other) = both(stage);
     let time = stage.terms.watchdog * 5 / 4;
     let mut writers = [writer(stage, false).await?, writer(stage, true).await?];
@@ -33,7 +33,7 @@ pub(in super::super) async fn watchdogs(stage: &mut Stage) -> Outcome<String> {
 
     other.read.unlock(WATCHED).await?.done()?;
     for writer in &mut writers {
-        writer.finds_it_free(WATCHED).await?;
+        writer.finds_lock_free(WATCHED).await?;
         writer.close().await?;
     }
     Ok(format!("lowest {} ms beside it", beside.as_millis()))
@@ -53,7 +53,7 @@ async fn reads_on(
         lowest = lowest.min(stage.world.left(WATCHED)?);
         ensure!(reader.read.is_held(WATCHED).await?, "its hold was cut");
         for writer in &mut *writers {
-            writer.is_kept_out(WATCHED).await?;
+            writer.is_excluded(WATCHED).await?;
         }
     }
     Ok(lowest)
@@ -81,7 +81,7 @@ pub(in super::super) async fn dead_reader(stage: &mut Stage) -> Outcome<String> 
 /// Checks that a writer acquires the lock when the killed reader's lease expires. Returns how long after the death.
 async fn inherits(stage: &Stage, java_writes: bool) -> Outcome<Duration> {
     let world = &stage.world;
-    let mortal = Mortal::lock(stage, reading(stage), Death::Kill, NAME).await?;
+    let mortal = HolderProcess::lock(stage, reading(stage), Death::Kill, NAME).await?;
     let mut writer = writer(stage, java_writes).await?;
     let kill = async {
         world.asleep_on(&rw_channel(NAME)).await?;
@@ -105,7 +105,7 @@ async fn inherits(stage: &Stage, java_writes: bool) -> Outcome<Duration> {
 async fn outlives(stage: &Stage, java_writes: bool) -> Outcome<Duration> {
     let (lease, world) = (stage.terms.watchdog, &*stage.world);
     let (_, mut survivor) = both(stage);
-    let mortal = Mortal::lock(stage, reading(stage), Death::Kill, NAME).await?;
+    let mortal = HolderProcess::lock(stage, reading(stage), Death::Kill, NAME).await?;
     survivor.read.lock(NAME, Term::Kept).await?;
     let mut writer = writer(stage, java_writes).await?;
     let stay = async {
@@ -140,14 +140,14 @@ pub(in super::super) async fn forced(stage: &mut Stage) -> Outcome<String> {
             Party::Java(thread) if is_old(thread) => drop(unlocked.done()?),
             Party::Java(_) | Party::Ours(_) => drop(unlocked.refused()?),
         }
-        other.write.finds_it_free(name).await?;
-        other.read.finds_it_free(name).await?;
+        other.write.finds_lock_free(name).await?;
+        other.read.finds_lock_free(name).await?;
     }
     Ok(String::new())
 }
 
-const fn reading(stage: &Stage) -> Terms {
-    Terms {
+const fn reading(stage: &Stage) -> Settings {
+    Settings {
         kind: Kind::Read,
         ..stage.terms
     }

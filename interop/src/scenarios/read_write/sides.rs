@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::LONG;
-use super::{after, both, handed_over, is_held, is_let_in};
+use super::{acquires_at_once, after, both, handed_over, is_held};
 use crate::failure::{Outcome, ensure};
 use crate::party::Term;
 use crate::stage::Stage;
@@ -37,8 +37,8 @@ pub(in super::super) async fn downgrades(stage: &mut Stage) -> Outcome<String> {
         is_held(world, name, "read", &owners)?;
         other.read.unlock(name).await?.done()?;
         // The lock is still a reader's, and the next reader comes in without waiting.
-        other.write.is_kept_out(name).await?;
-        is_let_in(&mut other.read, name).await?;
+        other.write.is_excluded(name).await?;
+        acquires_at_once(&mut other.read, name).await?;
         other.read.unlock(name).await?.done()?;
         handed_over(world, name, name, &mut holder.read, &mut other.write).await?;
         other.write.unlock(name).await?.done()?;
@@ -59,14 +59,14 @@ pub(in super::super) async fn reentry(stage: &mut Stage) -> Outcome<String> {
     for left in [2, 1] {
         holder.read.unlock(name).await?.done()?;
         is_held(world, name, "read", &[(holder.read.owner(name)?, left)])?;
-        other.write.is_kept_out(name).await?;
-        is_let_in(&mut other.read, name).await?;
+        other.write.is_excluded(name).await?;
+        acquires_at_once(&mut other.read, name).await?;
         other.read.unlock(name).await?.done()?;
         let seen = holder.read.hold_count(name).await?;
         ensure!(seen == u64::from(left), "it holds it {seen} times");
     }
     holder.read.unlock(name).await?.done()?;
-    other.write.finds_it_free(name).await?;
+    other.write.finds_lock_free(name).await?;
 
     for count in 1..=3 {
         holder.write.lock(name, term).await?;
@@ -81,20 +81,20 @@ pub(in super::super) async fn reentry(stage: &mut Stage) -> Outcome<String> {
     );
     // The writer reads under its own write lock.
     for _ in 0..2 {
-        is_let_in(&mut holder.read, name).await?;
-        other.read.is_kept_out(name).await?;
+        acquires_at_once(&mut holder.read, name).await?;
+        other.read.is_excluded(name).await?;
     }
     for _ in 0..2 {
         holder.read.unlock(name).await?.done()?;
-        other.read.is_kept_out(name).await?;
+        other.read.is_excluded(name).await?;
     }
     for _ in 0..3 {
-        other.read.is_kept_out(name).await?;
-        other.write.is_kept_out(name).await?;
+        other.read.is_excluded(name).await?;
+        other.write.is_excluded(name).await?;
         holder.write.unlock(name).await?.done()?;
     }
-    other.write.finds_it_free(name).await?;
-    other.read.finds_it_free(name).await?;
+    other.write.finds_lock_free(name).await?;
+    other.read.finds_lock_free(name).await?;
     Ok(String::new())
 }
 
@@ -105,9 +105,9 @@ pub(in super::super) async fn upgrades(stage: &mut Stage) -> Outcome<String> {
     let name = "rw-up";
     holder.read.lock(name, Term::Kept).await?;
     if holder.is_java() {
-        holder.write.is_kept_out(name).await?;
+        holder.write.is_excluded(name).await?;
         // Our reader may not either, while Java's reads beside it.
-        is_let_in(&mut other.read, name).await?;
+        acquires_at_once(&mut other.read, name).await?;
         ensure!(!other.upgrade(name).await?, "it writes while Java reads");
         other.read.unlock(name).await?.done()?;
         holder.read.unlock(name).await?.done()?;
@@ -123,11 +123,11 @@ pub(in super::super) async fn upgrades(stage: &mut Stage) -> Outcome<String> {
     )?;
     other.read.unlock(name).await?.done()?;
     ensure!(holder.upgrade(name).await?, "it reads alone");
-    other.write.is_kept_out(name).await?;
+    other.write.is_excluded(name).await?;
     handed_over(world, name, name, &mut holder.write, &mut other.read).await?;
     ensure!(holder.read.is_held(name).await?, "it reads again");
     other.read.unlock(name).await?.done()?;
-    other.write.is_kept_out(name).await?;
+    other.write.is_excluded(name).await?;
     handed_over(world, name, name, &mut holder.read, &mut other.write).await?;
     other.write.unlock(name).await?.done()?;
     Ok(String::new())

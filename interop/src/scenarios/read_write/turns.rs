@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::names::ODD;
 use super::super::{BRIEF, LONG, POLLED, ROUNDING, Wakes};
-use super::{both, handed_over, is_held, is_let_in};
+use super::{acquires_at_once, both, handed_over, is_held};
 use crate::clock::Stamp;
 use crate::failure::{Failure, Outcome, ensure};
 use crate::party::{Kind, Term};
@@ -20,7 +20,7 @@ pub(in super::super) async fn beside(stage: &mut Stage) -> Outcome<String> {
     for term in [Term::Kept, Term::Fixed(LONG)] {
         for first_leaves_first in [true, false] {
             holder.read.lock(name, term).await?;
-            is_let_in(&mut other.read, name).await?;
+            acquires_at_once(&mut other.read, name).await?;
             let owners = [(holder.read.owner(name)?, 1), (other.read.owner(name)?, 1)];
             is_held(world, name, "read", &owners)?;
             for reader in [&holder.read, &other.read] {
@@ -33,14 +33,14 @@ pub(in super::super) async fn beside(stage: &mut Stage) -> Outcome<String> {
             } else {
                 (&mut other, &mut holder)
             };
-            first.write.is_kept_out(name).await?;
-            last.write.is_kept_out(name).await?;
+            first.write.is_excluded(name).await?;
+            last.write.is_excluded(name).await?;
             first.read.unlock(name).await?.done()?;
             is_held(world, name, "read", &[(last.read.owner(name)?, 1)])?;
-            first.write.is_kept_out(name).await?;
+            first.write.is_excluded(name).await?;
             last.read.unlock(name).await?.done()?;
-            first.write.finds_it_free(name).await?;
-            last.write.finds_it_free(name).await?;
+            first.write.finds_lock_free(name).await?;
+            last.write.finds_lock_free(name).await?;
         }
     }
     Ok(String::new())
@@ -56,7 +56,7 @@ pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
         let writer = format!("{}:write", holder.write.owner(name)?);
         is_held(world, name, "write", &[(writer, 1)])?;
         for party in [&mut other.read, &mut other.write] {
-            party.is_kept_out(name).await?;
+            party.is_excluded(name).await?;
             let (granted, span) = party.try_lock(name, BRIEF, Term::Kept).await?;
             let took = span.took();
             ensure!(!granted, "{} got it while it is written", party.title());
@@ -65,7 +65,7 @@ pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
         // A waiter that gave up leaves nothing behind for long that keeps readers out.
         holder.write.unlock(name).await?.done()?;
         other.read.soon_finds_it_free(name).await?;
-        other.write.finds_it_free(name).await?;
+        other.write.finds_lock_free(name).await?;
     }
     Ok(String::new())
 }
@@ -161,7 +161,7 @@ pub(in super::super) async fn meets(stage: &Stage, name: &str, key: &str) -> Out
     let (mut holder, mut other) = both(stage);
     let world = &stage.world;
     holder.read.lock(name, Term::Fixed(LONG)).await?;
-    is_let_in(&mut other.read, name).await?;
+    acquires_at_once(&mut other.read, name).await?;
     let mut expected = vec![key.to_owned()];
     for reader in [&holder.read, &other.read] {
         expected.push(reader_key(key, &reader.owner(name)?, 1));

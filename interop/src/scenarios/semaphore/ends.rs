@@ -6,7 +6,7 @@ use super::{agree, is_refused, settle};
 use crate::clock::Stamp;
 use crate::failure::{Outcome, ensure};
 use crate::party::{Party, Term};
-use crate::scenarios::deaths::{Death, Mortal};
+use crate::scenarios::deaths::{Death, HolderProcess};
 use crate::scenarios::{LONG, ROUNDING};
 use crate::stage::Stage;
 use crate::world::{permits_out, semaphore_channel};
@@ -46,10 +46,10 @@ pub(crate) async fn by_id(stage: &mut Stage) -> Outcome<String> {
         }
         // Redisson before 3.17 stores ids in their text form; it does not find ours.
         let known = matches!(other, Party::Ours(_)) || build.has_short_permit_ids();
-        let done = other.give_back(name, &id).await?;
+        let done = other.release_permit(name, &id).await?;
         ensure!(done == known, "{} gave it back: {done}", other.title());
         agree(stage, name, if known { 2 } else { 1 }).await?;
-        let again = stage.other.give_back(name, &id).await?;
+        let again = stage.other.release_permit(name, &id).await?;
         ensure!(!again, "it was given back twice");
         let late = stage.holder.release(name, &ids).await?;
         if known {
@@ -114,7 +114,7 @@ pub(crate) async fn dead(stage: &mut Stage) -> Outcome<String> {
     let mut remarks = Vec::new();
     stage.other.try_set_permits(name, 1).await?;
     for death in [Death::Kill, Death::Halt] {
-        let mortal = Mortal::lock(stage, stage.terms, death, name).await?;
+        let mortal = HolderProcess::lock(stage, stage.terms, death, name).await?;
         let Stage { other, world, .. } = &mut *stage;
         let kill = async {
             world.asleep_on(&semaphore_channel(name)).await?;

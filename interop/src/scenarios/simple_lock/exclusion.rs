@@ -9,7 +9,7 @@ use super::super::names::ODD;
 use super::is_still;
 use crate::failure::{Outcome, ensure};
 use crate::library::Library;
-use crate::simple::{Lease, MINUTES, OurClient, Scripts, Seen, Side, Stage};
+use crate::simple::{Lease, LockState, MINUTES, OurClient, Scripts, Side, Stage};
 use crate::world::{World, until};
 
 /// While one side holds a lock it is one string with the holder's value and a time to live, and the other does not acquire it.
@@ -35,7 +35,7 @@ pub(in super::super) async fn excludes(stage: &mut Stage) -> Outcome<String> {
         other.lock(name, lease).await?;
         is_still(world, other, holder, name).await?;
         other.unlock(name).await?.done()?;
-        holder.finds_it_free(name).await?;
+        holder.finds_lock_free(name).await?;
     }
     endless(holder, other).await
 }
@@ -51,11 +51,11 @@ async fn endless(holder: &mut Side, other: &mut Side) -> Outcome<String> {
     }
     client.lock(name, None).await?;
     is_seen(holder, other, name, None).await?;
-    other.is_kept_out(name).await?;
+    other.is_excluded(name).await?;
     let (granted, _) = other.try_lock(name, BRIEF, MINUTES).await?;
     ensure!(!granted, "we got a lock without an end by waiting");
     holder.unlock(name).await?.done()?;
-    other.finds_it_free(name).await?;
+    other.finds_lock_free(name).await?;
     Ok("also without an end".into())
 }
 
@@ -65,8 +65,8 @@ async fn is_seen(holder: &Side, other: &Side, name: &str, lease: Option<Lease>) 
     for side in [holder, other] {
         match side {
             Side::Theirs(client) => {
-                let seen = client.look(name).await?;
-                let expected = Seen {
+                let seen = client.read_state(name).await?;
+                let expected = LockState {
                     kind: "string".into(),
                     value: Some(value.clone()),
                     left: seen.left,
@@ -166,7 +166,7 @@ pub(in super::super) async fn names(stage: &mut Stage) -> Outcome<String> {
             ensure!(keys == [name], "the keys are {keys:?}");
             is_still(world, holder, other, name).await?;
             holder.unlock(name).await?.done()?;
-            other.finds_it_free(name).await
+            other.finds_lock_free(name).await
         };
         meet.await
             .map_err(|failure| failure.during(format_args!("{name:?}")))?;
@@ -188,11 +188,11 @@ async fn prefixed(stage: &mut Stage) -> Outcome {
     let (name, key) = ("order", format!("{PREFIX}order"));
 
     theirs.lock(&key, MINUTES).await?;
-    ours.is_kept_out(name).await?;
+    ours.is_excluded(name).await?;
     theirs.unlock(&key).await?.done()?;
     ours.lock(name, MINUTES).await?;
-    theirs.is_kept_out(&key).await?;
-    theirs.finds_it_free(name).await?;
+    theirs.is_excluded(&key).await?;
+    theirs.finds_lock_free(name).await?;
     ours.unlock(name).await?.done()?;
     if let Side::Ours(client) = &mut ours {
         client.close().await?;

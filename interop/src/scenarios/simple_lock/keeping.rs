@@ -31,7 +31,7 @@ pub(in super::super) async fn expires(stage: &mut Stage) -> Outcome<String> {
     holder.unlock(name).await?.refused()?;
     is_still(world, other, holder, name).await?;
     other.unlock(name).await?.done()?;
-    holder.finds_it_free(name).await?;
+    holder.finds_lock_free(name).await?;
     Ok(format!("{:.0} ms after its end", late.as_secs_f64() * 1e3))
 }
 

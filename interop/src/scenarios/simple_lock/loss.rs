@@ -37,6 +37,6 @@ pub(in super::super) async fn is_taken(stage: &mut Stage) -> Outcome<String> {
     holder.unlock(name).await?.refused()?;
     is_still(world, other, holder, name).await?;
     other.unlock(name).await?.done()?;
-    holder.finds_it_free(name).await?;
+    holder.finds_lock_free(name).await?;
     Ok(remark)
 }

@@ -11,7 +11,7 @@ use distlock_sim::{Cluster, Network};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use crate::mortal::{mortal, program};
+use crate::killed_on_exit::{killed_on_exit, program};
 use crate::replies::Reply;
 use crate::servers;
 
@@ -237,7 +237,7 @@ impl Real {
         loop {
             let folder = tempfile::tempdir().expect("there is room for a folder");
             let ports = [free_port(), free_port()];
-            let child = mortal(&program())
+            let child = killed_on_exit(&program())
                 .args(["--bind", "127.0.0.1"])
                 .args(["--port", &ports[0].to_string()])
                 .args(["--cluster-port", &ports[1].to_string()])

@@ -13,7 +13,7 @@ use super::stories::Plot;
 use super::{LEASE, PATIENCE};
 use crate::support::{Family, Fault, Match, Opposite, Player, Script, eventually};
 
-pub(crate) async fn tell<F: Family>(case: &mut Case<F>) {
+pub(crate) async fn run_story<F: Family>(case: &mut Case<F>) {
     match case.story.plot {
         Plot::Acquire => acquire(case).await,
         Plot::WaitSubscribed => wait(case, Wait::Notify, 2).await,

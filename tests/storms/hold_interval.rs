@@ -7,20 +7,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The time from which and until which a process counted a lock as its own: only that much can be shown.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Belief {
+pub(crate) struct HoldInterval {
     pub(crate) name: String,
     pub(crate) from: Duration,
     pub(crate) until: Duration,
 }
 
-impl Belief {
-    /// Returns the text that a worker prints; see [`told`](Self::told).
-    pub(crate) fn tell(&self) -> String {
+impl HoldInterval {
+    /// Returns the text that a worker prints; see [`parse`](Self::parse).
+    pub(crate) fn to_line(&self) -> String {
         let Self { name, from, until } = self;
         format!("{} {} {name}", from.as_nanos(), until.as_nanos())
     }
 
-    pub(crate) fn told(line: &str) -> Option<Self> {
+    pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(3, ' ');
         let mut moment = || words.next()?.parse().ok().map(Duration::from_nanos);
         let (from, until) = (moment()?, moment()?);
@@ -32,16 +32,16 @@ impl Belief {
 /// Two beliefs in one lock at the same time, the earlier first, and the length of the overlap.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Overlap {
-    pub(crate) first: Belief,
-    pub(crate) second: Belief,
+    pub(crate) first: HoldInterval,
+    pub(crate) second: HoldInterval,
     pub(crate) length: Duration,
 }
 
 /// Returns each belief that began while another of the same lock lasted.
-pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
+pub(crate) fn overlaps(mut beliefs: Vec<HoldInterval>) -> Vec<Overlap> {
     beliefs.sort_by(|one, other| (&one.name, one.from).cmp(&(&other.name, other.from)));
     let mut found = Vec::new();
-    let mut lasting: Option<Belief> = None;
+    let mut lasting: Option<HoldInterval> = None;
     for second in beliefs {
         let before = lasting.take().filter(|first| first.name == second.name);
         let Some(first) = before else {
@@ -71,29 +71,29 @@ pub(crate) fn overlaps(mut beliefs: Vec<Belief>) -> Vec<Overlap> {
 ///
 /// A guard that has once returned "not held" never returns "held" again: at the moment before a "held" it was believed in, however late the
 /// machine lets this process check.
-pub(crate) struct Diary {
-    belief: Belief,
+pub(crate) struct HoldLog {
+    belief: HoldInterval,
     /// The end of the hold if nothing else is learned.
     valid_until: Duration,
 }
 
-impl Diary {
+impl HoldLog {
     /// Begins a record; returns `None` if the hold has expired already.
     pub(crate) fn begin(held: &Held) -> Option<Self> {
         let now = now();
         let mut diary = Self {
-            belief: Belief {
+            belief: HoldInterval {
                 name: held.name().to_owned(),
                 from: now,
                 until: now,
             },
             valid_until: now,
         };
-        diary.look(held).then_some(diary)
+        diary.check_hold(held).then_some(diary)
     }
 
     /// Checks the hold, and returns whether it is still believed in.
-    pub(crate) fn look(&mut self, held: &Held) -> bool {
+    pub(crate) fn check_hold(&mut self, held: &Held) -> bool {
         let now = now();
         let left = held.remaining();
         if left.is_zero() {
@@ -105,7 +105,7 @@ impl Diary {
     }
 
     /// Ends the record of a hold that is about to be released, or was lost for this reason.
-    pub(crate) fn end(mut self, lost: Option<LostReason>) -> Belief {
+    pub(crate) fn end(mut self, lost: Option<LostReason>) -> HoldInterval {
         if lost == Some(LostReason::Expired) {
             // The hold was lost by the clock, then, and no loss was reported before.
             self.belief.until = self.belief.until.max(self.valid_until);
@@ -122,10 +122,10 @@ pub(crate) fn now() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{Belief, Duration, overlaps};
+    use super::{Duration, HoldInterval, overlaps};
 
-    fn belief(name: &str, from: u64, until: u64) -> Belief {
-        Belief {
+    fn belief(name: &str, from: u64, until: u64) -> HoldInterval {
+        HoldInterval {
             name: name.to_owned(),
             from: Duration::from_millis(from),
             until: Duration::from_millis(until),
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_reported_interval_round_trips() {
         let said = belief("{a} b", 3, 7);
-        assert_eq!(Belief::told(&said.tell()), Some(said));
-        assert_eq!(Belief::told("3 seven a"), None);
+        assert_eq!(HoldInterval::parse(&said.to_line()), Some(said));
+        assert_eq!(HoldInterval::parse("3 seven a"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Returns a command that is killed when this process ends, for whatever reason, on systems that support this.
-pub(crate) fn mortal(program: &Path) -> Command {
+pub(crate) fn killed_on_exit(program: &Path) -> Command {
     let Some(setpriv) = find("setpriv") else {
         return Command::new(program);
     };

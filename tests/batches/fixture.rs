@@ -13,7 +13,7 @@ use super::{LEASE, PATIENCE};
 use crate::support::batch::{apart, is_batch};
 use crate::support::{ChaosProxy, RedisServer, Script, builder, eventually};
 
-pub(crate) struct Company {
+pub(crate) struct BatchFixture {
     pub(crate) server: RedisServer,
     pub(crate) proxy: ChaosProxy,
     pub(crate) client: Client,
@@ -23,7 +23,7 @@ pub(crate) type Call<T = (String, Answer)> = Pin<Box<dyn Future<Output = T> + Se
 /// The result of a call: a guard for an acquire; none for a release, or for a lock that is busy.
 pub(crate) type Answer = Result<Option<Guard>, Error>;
 
-impl Company {
+impl BatchFixture {
     pub(crate) async fn start() -> Self {
         Self::with(RedisServer::start(), "", PATIENCE / 2).await
     }
@@ -31,7 +31,7 @@ impl Company {
     /// Like [`start`](Self::start), with this text (the user's name and password, or parameters) in the client's address and this command
     /// time-out.
     pub(crate) async fn with(server: RedisServer, address: &str, time_out: Duration) -> Self {
-        Script::make_known(&server);
+        Script::load_all(&server);
         let proxy = ChaosProxy::start(server.addr());
         let url = match address.ends_with('@') {
             true => proxy.url().replace("//", &format!("//{address}")),
@@ -52,7 +52,7 @@ impl Company {
 
     /// Starts these calls while another is under way. No request reaches the server until the network is whole again, but all are in one
     /// batch.
-    pub(crate) async fn set_off<T: Send + 'static>(
+    pub(crate) async fn start_call<T: Send + 'static>(
         &self,
         calls: Vec<Call<T>>,
     ) -> Vec<JoinHandle<T>> {
@@ -70,7 +70,7 @@ impl Company {
 
     /// Makes these calls in one batch, over a network that is whole then.
     pub(crate) async fn together<T: Send + 'static>(&self, calls: Vec<Call<T>>) -> Vec<T> {
-        let calls = self.set_off(calls).await;
+        let calls = self.start_call(calls).await;
         self.proxy.partition(false);
         ended(calls).await
     }
@@ -117,7 +117,7 @@ impl Company {
                 names.iter().all(right)
             })
             .await;
-            self.proxy.let_go();
+            self.proxy.deliver_held();
             // This is longer than all requests under way, and the cleanup after them.
             tokio::time::sleep(LEASE / 6).await;
         }

@@ -6,20 +6,20 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The log since the first [`Diary::open`].
+/// The log since the first [`EventLog::open`].
 ///
 /// All tests share one: only a global subscriber receives the events of the library's own thread. A test therefore searches for words that
 /// only it can have caused.
 #[derive(Clone, Copy)]
-pub(crate) struct Diary;
+pub(crate) struct EventLog;
 
-impl Diary {
+impl EventLog {
     pub(crate) fn open() -> Self {
         static OPENED: LazyLock<()> = LazyLock::new(|| {
             tracing_subscriber::fmt()
                 .with_max_level(LevelFilter::TRACE)
                 .with_ansi(false)
-                .with_writer(Diary)
+                .with_writer(EventLog)
                 .init();
         });
         LazyLock::force(&OPENED);
@@ -41,7 +41,7 @@ impl Diary {
     }
 }
 
-impl<'a> MakeWriter<'a> for Diary {
+impl<'a> MakeWriter<'a> for EventLog {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
@@ -49,7 +49,7 @@ impl<'a> MakeWriter<'a> for Diary {
     }
 }
 
-impl io::Write for Diary {
+impl io::Write for EventLog {
     fn write(&mut self, said: &[u8]) -> io::Result<usize> {
         let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
         pages.extend_from_slice(said);

@@ -154,7 +154,7 @@ impl CleanupJob {
             if !failure.is_retryable() || gives_up {
                 let (name, owner, why) = (self.name().clone(), *self.owner(), failure.detail);
                 core.events.emit(Level::WARN, move || {
-                    tracing::warn!(target: "distlock::release", lock = ?name, %owner, error = why, "cleanup gave up; the lock is free when its lease expires");
+                    tracing::warn!(target: "distlock::release", lock = ?name, %owner, error = why, "cleanup gave up; a lock that the call held is free when its lease expires");
                 });
                 return;
             }

@@ -60,6 +60,7 @@ fn a_broken_link_is_found() {
     }
     for (from, link) in [
         ("README.md", "a.md"),
+        ("README.md", "../scripts/test"),
         ("README.md", "#which-store"),
         ("docs/a.md", "README.md"),
         ("docs/a.md", "#no-heading"),
@@ -91,8 +92,17 @@ fn every_event_is_on_its_page() {
     collect(root, "src", &mut sources);
     let in_code: BTreeSet<_> = sources
         .iter()
-        .filter(|source| source.is_rust() && source.path != "src/engine/events.rs")
-        .flat_map(|source| events(&source.text))
+        .filter(|source| source.is_rust())
+        // The macro itself emits no event.
+        .flat_map(|source| {
+            events(
+                source
+                    .text
+                    .split("macro_rules! emit_in_call")
+                    .next()
+                    .unwrap_or_default(),
+            )
+        })
         .collect();
     let page = fs::read_to_string(root.join("docs/observability.md")).expect("it is there");
     let on_page: BTreeSet<_> = page.lines().filter_map(event_of_row).collect();
@@ -102,13 +112,8 @@ fn every_event_is_on_its_page() {
         missing.is_empty(),
         "not in docs/observability.md: {missing:#?}"
     );
-    // The events of the queue itself are emitted by the file that defines the macro.
     let gone: Vec<_> = on_page.difference(&in_code).collect();
-    assert!(
-        gone.iter()
-            .all(|event| event.message.starts_with("events were dropped")),
-        "not in the code: {gone:#?}"
-    );
+    assert!(gone.is_empty(), "not in the code: {gone:#?}");
 }
 
 #[test]
@@ -209,7 +214,9 @@ fn resolved(from: &Path, link: &str) -> PathBuf {
     let mut resolved = PathBuf::new();
     for component in from.with_file_name(path).components() {
         match component {
-            Component::ParentDir => _ = resolved.pop(),
+            // A path that leaves the project is the path of no file in it.
+            Component::ParentDir if !resolved.pop() => return PathBuf::from("outside"),
+            Component::ParentDir => {}
             component => resolved.push(component),
         }
     }

@@ -187,10 +187,15 @@ pub(super) fn subscribing(tried: Result<(), StoreError>) -> Diagnostic {
             format!("not tested: {}", without_hint(&failure)),
             "allow this user the channels `&redisson_lock__channel:{distlock_doctor:*`, to test this",
         ),
+        Err(failure) if failure.is_transient() => Diagnostic::warn(
+            what,
+            format!("{}: waiters poll until they can subscribe", failure.detail),
+            "check that the server accepts more connections, and replies in time",
+        ),
         Err(failure) => Diagnostic::warn(
             what,
             format!(
-                "{}: a waiter for a busy lock fails, unless it uses `Wait::Poll`",
+                "{}: a call that waits for a busy lock fails",
                 failure.detail
             ),
             "allow +subscribe and the channels of your locks, such as `&redisson_lock__channel:*`",

@@ -29,7 +29,7 @@ pub(crate) struct AcquireParams {
     pub(crate) wait_mode: WaitMode,
     pub(crate) local_owner: Option<LocalOwner>,
     /// The owner's hold on the other side of a read/write lock, on the strength of which the lock is granted.
-    pub(crate) upgrade_from: Option<OwnerId>,
+    pub(crate) other_side: Option<OwnerId>,
     /// The number of permits, for a semaphore.
     pub(crate) permits: PermitRequest,
 }
@@ -244,8 +244,8 @@ fn wait_in_queue(
         };
         loop {
             let not_before = match reason {
-                WakeReason::Transferred(hold_ref) => {
-                    entry.set_transferred();
+                WakeReason::HandedOff(hold_ref) => {
+                    entry.set_handed_off();
                     return Ok(Some(hold_ref));
                 }
                 WakeReason::Closed => return Err(DriverError::Closed),

@@ -108,8 +108,8 @@ pub(super) fn request(
         lease: params.terms.lease,
         seen: core.tokens.seen(&params.subject),
         waits: options.waits,
-        upgrade_from: params
-            .upgrade_from
+        other_side: params
+            .other_side
             .or_else(|| Some(core.other_side(params)?.owner)),
         bypass_writers: options.bypass_writers,
         permits: params.permits,

@@ -94,11 +94,11 @@ pub(crate) async fn take(
             lease: TOMBSTONE_TTL,
             keep_alive: false,
             max_hold: None,
-            peer_ttl_cap: None,
+            redisson_ttl_cap: None,
         },
         wait_mode: WaitMode::Subscribe,
         local_owner: None,
-        upgrade_from: None,
+        other_side: None,
         permits: PermitRequest { count, of: None },
     };
     match acquire(core, &params, wait_limit).await? {

@@ -117,7 +117,7 @@ impl Hold {
         lease: LeaseState,
     ) -> HoldRef {
         let hold = Arc::new(Self {
-            id: core.fresh_hold(),
+            id: core.next_hold_id(),
             core: core.clone(),
             subject: subject.clone(),
             owner,
@@ -261,7 +261,7 @@ impl Hold {
                     return None;
                 }
             }
-            self.core.waker_executor.with_proxy(ended).await;
+            self.core.waker_executor.with_waker_proxy(ended).await;
         }
     }
 

@@ -159,7 +159,7 @@ pub(crate) struct Core {
     numbers: AtomicI64,
     /// Random bits that distinguish clients whose counters run alike.
     salt: u64,
-    holds: AtomicU64,
+    next_hold_id: AtomicU64,
 }
 
 impl Core {
@@ -183,7 +183,7 @@ impl Core {
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             numbers: AtomicI64::new(1),
-            holds: AtomicU64::new(0),
+            next_hold_id: AtomicU64::new(0),
             owners: Owners::default(),
             wait_queues: WaitQueues::default(),
             ticket_registry: TicketRegistry::default(),
@@ -238,8 +238,8 @@ impl Core {
         self.salt.wrapping_add(number)
     }
 
-    fn fresh_hold(&self) -> u64 {
-        self.holds.fetch_add(1, Ordering::Relaxed)
+    fn next_hold_id(&self) -> u64 {
+        self.next_hold_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns whether this is a forked child: the connections and leases belong to its parent.
@@ -258,7 +258,7 @@ impl Core {
             if self.is_closed() {
                 return;
             }
-            self.waker_executor.with_proxy(closing).await;
+            self.waker_executor.with_waker_proxy(closing).await;
         }
     }
 
@@ -282,12 +282,12 @@ impl Core {
 
     /// Returns the terms on which a lock of this kind is acquired.
     pub(crate) fn terms(&self, kind: Kind, mut terms: LeaseTerms) -> LeaseTerms {
-        terms.peer_ttl_cap = self
+        terms.redisson_ttl_cap = self
             .settings
             .redisson_watchdog_timeout
             .filter(|_| kind == Kind::Read);
-        if let Some(peer_ttl_cap) = terms.peer_ttl_cap.filter(|_| terms.keep_alive) {
-            terms.lease = terms.lease.min(peer_ttl_cap);
+        if let Some(redisson_ttl_cap) = terms.redisson_ttl_cap.filter(|_| terms.keep_alive) {
+            terms.lease = terms.lease.min(redisson_ttl_cap);
         }
         terms
     }
@@ -344,7 +344,7 @@ impl Core {
         call: BoxFuture<Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let limit = self.settings.command_timeout;
-        let reply = with_timeout(limit, self.waker_executor.with_proxy_unpin(call)).await;
+        let reply = with_timeout(limit, self.waker_executor.with_waker_proxy_unpin(call)).await;
         reply.unwrap_or_else(|| Err(no_reply(limit)))
     }
 
@@ -389,7 +389,7 @@ impl Core {
             let calls = pin!(self.cleanup.calls_finished());
             with_timeout(
                 CALLS_END_WITHIN,
-                self.waker_executor.with_proxy_unpin(calls),
+                self.waker_executor.with_waker_proxy_unpin(calls),
             )
             .await;
             // A call that got its reply in the meantime may have been granted a lock.
@@ -398,13 +398,16 @@ impl Core {
             self.withdraw_label().await;
             self.engine.clone().close().await;
         };
-        let finished =
-            with_timeout(limit, self.waker_executor.with_proxy_unpin(pin!(finish))).await;
+        let finished = with_timeout(
+            limit,
+            self.waker_executor.with_waker_proxy_unpin(pin!(finish)),
+        )
+        .await;
         // A program that ends now still receives its last events; a subscriber that is stuck does not keep it for long.
         let flushed = self.events.flushed();
         with_timeout(
             LAST_EVENTS.min(limit),
-            self.waker_executor.with_proxy_unpin(pin!(flushed)),
+            self.waker_executor.with_waker_proxy_unpin(pin!(flushed)),
         )
         .await;
         finished.is_some()

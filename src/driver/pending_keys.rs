@@ -19,11 +19,11 @@ const MAX_LANE_LENGTH: u32 = 1000;
 
 /// The lane of each subject that has requests in flight.
 #[derive(Debug, Default)]
-pub(super) struct PendingKeys(Mutex<HashMap<Subject, KeyLane>>);
+pub(super) struct PendingKeys(Mutex<HashMap<Subject, DedupSession>>);
 
 /// Requests whose outcomes the store keeps together.
 #[derive(Debug)]
-struct KeyLane {
+struct DedupSession {
     id: ClientId,
     /// The numbers of the unacknowledged requests.
     open: BTreeSet<i64>,
@@ -57,7 +57,7 @@ impl Core {
         let number = self.fresh_number();
         let lane = lanes
             .entry(subject.clone())
-            .or_insert_with(|| KeyLane::new(self.client, number, now));
+            .or_insert_with(|| DedupSession::new(self.client, number, now));
         if lane.is_stuck(now, self.settings.command_timeout) {
             lane.abandon(number, now);
         }
@@ -91,7 +91,7 @@ impl Core {
     }
 }
 
-impl KeyLane {
+impl DedupSession {
     const fn new(id: ClientId, oldest: i64, since: Moment) -> Self {
         Self {
             id,
@@ -131,7 +131,7 @@ impl KeyLane {
 }
 
 impl PendingKeys {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Subject, KeyLane>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Subject, DedupSession>> {
         // No user code runs under this lock, so the data of a poisoned one is consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

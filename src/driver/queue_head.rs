@@ -204,7 +204,7 @@ impl<'a> HeadAttempt<'a> {
                     tokio::select! {
                         biased;
                         reason = entry.next_wake() => return Ok(HeadOutcome::Woken(reason)),
-                        () = self.core.waker_executor.with_proxy(next_notification(self.subscription.as_deref())) => {}
+                        () = self.core.waker_executor.with_waker_proxy(next_notification(self.subscription.as_deref())) => {}
                         () = self.sleep(Some(until)) => {}
                     }
                     self.machine.woken(self.core.clock.now())
@@ -238,7 +238,7 @@ impl<'a> HeadAttempt<'a> {
                 biased;
                 reason = entry.next_wake() => match reason {
                     WakeReason::SendRequest { .. } => pending_wake = Some(reason),
-                    WakeReason::Closed | WakeReason::Transferred(_) | WakeReason::Reenter => return Err(reason),
+                    WakeReason::Closed | WakeReason::HandedOff(_) | WakeReason::Reenter => return Err(reason),
                 },
                 outcome = &mut sending => return Ok((outcome, pending_wake)),
             }
@@ -254,7 +254,7 @@ impl<'a> HeadAttempt<'a> {
         let engine = self.core.engine.clone();
         let pending = engine.subscribe(self.params.subject.channel());
         tokio::select! {
-            subscription = self.core.waker_executor.with_proxy_unpin(pending) => Ok(entry.share_subscription(subscription?)),
+            subscription = self.core.waker_executor.with_waker_proxy_unpin(pending) => Ok(entry.share_subscription(subscription?)),
             () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_reply(limit)),
         }
     }

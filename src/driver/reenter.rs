@@ -61,7 +61,7 @@ async fn join_hold(
     let order = with_timeout(
         core.request_timeout(deadline),
         core.waker_executor
-            .with_proxy_unpin(Box::pin(hold.recount().lock())),
+            .with_waker_proxy_unpin(Box::pin(hold.recount().lock())),
     )
     .await;
     let LeaseTerms { lease, .. } = params.terms;
@@ -76,7 +76,7 @@ async fn join_hold(
             lease,
             seen: hold.token,
             waits: None,
-            upgrade_from: None,
+            other_side: None,
             bypass_writers: false,
             permits: PermitRequest::ONE,
         })

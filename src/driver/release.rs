@@ -74,24 +74,24 @@ pub(crate) fn release(
         let now = hold.now();
         let hand_off_outcome = match hand_off {
             HandOff::InMemory => hold.core.wait_queues.hand_off(&hold, now),
-            HandOff::ThroughStore => HandOffOutcome::NotTransferred { has_waiters: true },
+            HandOff::ThroughStore => HandOffOutcome::NotHandedOff { has_waiters: true },
         };
         let has_waiters = match hand_off_outcome {
-            HandOffOutcome::Transferred => {
+            HandOffOutcome::HandedOff => {
                 hold.notify_ended();
                 if planted!(HandedAndReleased) {
                     hold.core.cleanup.push(CleanupJob::Release(hold.clone()));
                 }
                 return Ok(());
             }
-            HandOffOutcome::NotTransferred { has_waiters } => has_waiters,
+            HandOffOutcome::NotHandedOff { has_waiters } => has_waiters,
         };
         match detach_guard(&hold, guard, now) {
             ReleaseKind::Last => release_in_store(&hold, has_waiters, now).await,
             ReleaseKind::Lost(_) if planted!(LateReleaseIsOk) => Ok(()),
             // Boxed: a rare case should not make the future of the common one larger.
             ReleaseKind::Lost(reason) => Err(DriverError::Lost(
-                Box::pin(refine_lost_reason(&hold, reason)).await,
+                Box::pin(release_and_ask_reason(&hold, reason)).await,
             )),
             ReleaseKind::Others => Box::pin(recount(&hold)).await,
         }
@@ -108,7 +108,7 @@ pub(super) fn abandon(hold: &Arc<Hold>, guard: u32) {
         return;
     }
     let now = hold.now();
-    if core.wait_queues.hand_off(hold, now) == HandOffOutcome::Transferred {
+    if core.wait_queues.hand_off(hold, now) == HandOffOutcome::HandedOff {
         return hold.notify_ended();
     }
     match detach_guard(hold, guard, now) {
@@ -287,7 +287,7 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
     let order = with_timeout(
         limit,
         core.waker_executor
-            .with_proxy_unpin(Box::pin(hold.recount().lock())),
+            .with_waker_proxy_unpin(Box::pin(hold.recount().lock())),
     )
     .await;
     let recount_request = hold.recount_request(|state| {
@@ -340,7 +340,9 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
 async fn await_last_release(hold: &Arc<Hold>) -> Result<(), DriverError> {
     let end = hold.state().lease.end();
     if let Some(HoldEnd::Lost(reason)) = end {
-        return Err(DriverError::Lost(refine_lost_reason(hold, reason).await));
+        return Err(DriverError::Lost(
+            release_and_ask_reason(hold, reason).await,
+        ));
     }
     let limit = hold.core.settings.command_timeout;
     let outcome = with_timeout(limit, Box::pin(hold.released())).await;
@@ -348,7 +350,7 @@ async fn await_last_release(hold: &Arc<Hold>) -> Result<(), DriverError> {
 }
 
 /// Finds out whether an expired hold was merely late or has been taken over by another owner.
-async fn refine_lost_reason(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
+async fn release_and_ask_reason(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
     if reason != LostReason::Expired {
         return reason;
     }

@@ -29,7 +29,7 @@ pub(super) enum WakeReason {
     /// The client was closed, and the wait is over.
     Closed,
     /// The lock was handed off to the waiter.
-    Transferred(HoldRef),
+    HandedOff(HoldRef),
     /// The waiter's own local owner holds the lock now: re-enter it.
     Reenter,
 }
@@ -72,7 +72,7 @@ impl Waiter {
         let mut state = self.lock();
         match &*state {
             WaiterState::Left
-            | WaiterState::Notified(WakeReason::Transferred(_) | WakeReason::Closed) => {
+            | WaiterState::Notified(WakeReason::HandedOff(_) | WakeReason::Closed) => {
                 return Some(reason);
             }
             WaiterState::Waiting(_)

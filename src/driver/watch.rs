@@ -151,7 +151,7 @@ impl WatchState {
                     }
                 }
             }
-            event = self.core.waker_executor.with_proxy(self.feed_state.next()) => {
+            event = self.core.waker_executor.with_waker_proxy(self.feed_state.next()) => {
                 self.on_feed_event(event);
                 // Messages about one lock that have arrived together need only one inspection of it.
                 while let Some(notice) = self.feed_state.more() {
@@ -221,7 +221,11 @@ impl WatchState {
     /// Applies the result of a scan, after all notifications until its end.
     async fn apply_scan(&mut self) {
         if let FeedState::Live(feed) = &mut self.feed_state {
-            let all = self.core.waker_executor.with_proxy(feed.drain()).await;
+            let all = self
+                .core
+                .waker_executor
+                .with_waker_proxy(feed.drain())
+                .await;
             match all {
                 Some(all) => all
                     .into_iter()

@@ -15,10 +15,10 @@ use super::clock::{Clock, with_timeout};
 use super::hold::Hold;
 use super::{ClientSettings, label, no_reply, unexpected_reply};
 use crate::engine::events::Events;
-use crate::engine::in_process;
 use crate::engine::supervise::{Panicked, RESTART_DELAY, Restarts, catch_panic, catch_panic_sync};
+use crate::engine::tag_simulated_process;
 use crate::engine::{Engine, StoreError, StoreErrorKind};
-use crate::protocol::lease::{LostReason, PROBE};
+use crate::protocol::lease::{CHECK_LEASE, LostReason};
 use crate::protocol::permit::permit_count;
 use crate::protocol::{Action, Kind, Moment, Reply};
 
@@ -258,7 +258,7 @@ async fn watch(
             let queues = small.into_iter().map(|batch| vec![batch]);
             for queue in queues.chain((!large.is_empty()).then_some(large)) {
                 let renewal = renew_in_turn(engine.clone(), clock.clone(), queue, limit);
-                renewals.spawn(in_process(renewal));
+                renewals.spawn(tag_simulated_process(renewal));
             }
         }
         let Ok(next) = schedule.next_wake() else {
@@ -372,7 +372,7 @@ async fn renew(
     let requests = requests.collect();
     // The next attempt is due after a third of the shortest lease.
     let leases = batch.0.iter().map(|(_, lease)| *lease);
-    let shortest = leases.filter(|lease| *lease != PROBE).min();
+    let shortest = leases.filter(|lease| *lease != CHECK_LEASE).min();
     let shortest = shortest.map(|lease| lease / 3);
     let limit = shortest.map_or(limit, |third| third.min(limit));
     let sent = clock.now();

@@ -26,7 +26,7 @@ impl ProbeLock {
             lease: LEASE,
             seen: None,
             waits: None,
-            upgrade_from: None,
+            other_side: None,
             bypass_writers: false,
             permits: PermitRequest::ONE,
         };

@@ -79,7 +79,7 @@ pub enum Action {
         waits: Option<Duration>,
         /// The same local owner's hold on the other side of a read/write lock: a writer may read,
         /// and the only reader may write.
-        upgrade_from: Option<OwnerId>,
+        other_side: Option<OwnerId>,
         /// Whether a reader bypasses waiting writers: it has waited for them long enough.
         bypass_writers: bool,
         /// The permits that are requested, where a primitive has many.

@@ -73,19 +73,19 @@ impl ReadWriteApply<'_> {
                 owner,
                 entry,
                 lease,
-                upgrade_from,
+                other_side,
                 bypass_writers,
                 ..
-            } if !self.writes => self.read(*owner, *entry, *lease, *upgrade_from, *bypass_writers),
+            } if !self.writes => self.read(*owner, *entry, *lease, *other_side, *bypass_writers),
             Action::Acquire {
                 owner,
                 entry,
                 lease,
-                upgrade_from,
+                other_side,
                 waits,
                 ..
             } => {
-                let reply = self.write(*owner, *entry, *lease, *upgrade_from);
+                let reply = self.write(*owner, *entry, *lease, *other_side);
                 match (&reply, waits) {
                     (Reply::Granted { .. }, _) => {
                         self.writers.remove(owner);

@@ -93,7 +93,7 @@ fn acquire(lock: &Subject, number: i64) -> Request {
         lease: Duration::from_secs(600),
         seen: None,
         waits: None,
-        upgrade_from: None,
+        other_side: None,
         bypass_writers: false,
         permits: PermitRequest::ONE,
     })

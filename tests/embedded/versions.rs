@@ -75,7 +75,7 @@ fn the_written_format_is_that_of_the_last_version() {
         lease: TOMBSTONE_TTL,
         seen: None,
         waits,
-        upgrade_from: None,
+        other_side: None,
         bypass_writers: false,
         permits: PermitRequest::ONE,
     };
@@ -108,7 +108,7 @@ fn the_written_format_is_that_of_the_last_version() {
                 lease: TOMBSTONE_TTL,
                 seen: None,
                 waits: None,
-                upgrade_from: None,
+                other_side: None,
                 bypass_writers: false,
                 permits: PermitRequest::ONE,
             },

@@ -213,7 +213,7 @@ impl NameOwners {
             seen: seen(rng),
             waits: (self.kinds.of(who).registers_waiters(permits.count) && rng.chance(75))
                 .then(|| time(tick, rng)),
-            upgrade_from: rng.chance(30).then(|| self.beside(who)).flatten(),
+            other_side: rng.chance(30).then(|| self.beside(who)).flatten(),
             bypass_writers: rng.chance(20),
             permits,
         }

@@ -45,7 +45,7 @@ impl Fence {
             lease: Duration::from_secs(60),
             seen: None,
             waits: None,
-            upgrade_from: None,
+            other_side: None,
             bypass_writers: false,
             permits: PermitRequest::ONE,
         };

@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 
 use super::quorum_hold::QuorumHold;
 use super::vote::{PendingVotes, ServerVote};
-use crate::engine::in_process;
 use crate::engine::supervise::{Restarts, catch_panic};
+use crate::engine::tag_simulated_process;
 
 /// Upper bound of the interval, however long the lease is.
 const MAX_REACQUIRE_INTERVAL: Duration = Duration::from_secs(15);
@@ -19,7 +19,7 @@ const MAX_REACQUIRE_INTERVAL: Duration = Duration::from_secs(15);
 #[expect(clippy::disallowed_methods, reason = "the driver owns these tasks")]
 pub(super) fn start(quorum_hold: &Arc<QuorumHold>, late: PendingVotes) {
     if let Ok(runtime) = Handle::try_current() {
-        let task = runtime.spawn(in_process(maintain(quorum_hold.clone(), late)));
+        let task = runtime.spawn(tag_simulated_process(maintain(quorum_hold.clone(), late)));
         quorum_hold.set_maintenance_task(task.abort_handle());
     }
 }

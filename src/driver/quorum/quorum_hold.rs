@@ -207,7 +207,8 @@ impl QuorumHold {
         loop {
             // Registered before the check: a task that changes the hold notifies afterwards.
             let waker_executor = self.waker_executor();
-            let mut changed = waker_executor.with_proxy_unpin(Box::pin(self.changed.notified()));
+            let mut changed =
+                waker_executor.with_waker_proxy_unpin(Box::pin(self.changed.notified()));
             if let Some(end) = self.check_end() {
                 return end;
             }

@@ -28,7 +28,7 @@ use super::durability::{ScriptReply, ScriptResult};
 use super::keys::Keys;
 use super::scripts::{self, ScriptCall};
 use super::{failure, single};
-use crate::engine::in_process;
+use crate::engine::tag_simulated_process;
 use crate::engine::{self, StoreError, StoreErrorKind};
 use crate::protocol::{Reply, Request};
 
@@ -150,7 +150,7 @@ impl Batcher {
     fn spawn(&self, connection: Generation, task: impl Future<Output = ()> + Send + 'static) {
         let runtime = self.connection.runtime_of(connection);
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
-            runtime.spawn(in_process(task));
+            runtime.spawn(tag_simulated_process(task));
         }
     }
 
@@ -159,7 +159,9 @@ impl Batcher {
         let (items, others) = queue::by_kind(items);
         for others in others {
             self.lock().on_sent();
-            tokio::spawn(in_process(InFlightCall(self.clone()).send(others)));
+            tokio::spawn(tag_simulated_process(
+                InFlightCall(self.clone()).send(others),
+            ));
         }
         self.send(items).await;
     }
@@ -238,7 +240,7 @@ impl Batcher {
     ) {
         for (mut caller, request) in waiting.into_iter().zip(requests) {
             let batcher = self.clone();
-            tokio::spawn(in_process(async move {
+            tokio::spawn(tag_simulated_process(async move {
                 tokio::select! {
                     reply = batcher.call_single(&request) => {
                         let _ = caller.send(reply);

@@ -35,10 +35,10 @@ use self::uptime::StartTime;
 use super::connector::{self, CallStart, Connector, NewConnection};
 use super::durability::{ScriptReply, ScriptResult};
 use super::failure;
-use super::sentinel::{AbortOnDrop, MasterEpoch};
+use super::sentinel::{AbortOnDrop, MasterTerm};
 use super::stall_detector::StallDetector;
 use crate::engine::fork_detector::ForkDetector;
-use crate::engine::in_process;
+use crate::engine::tag_simulated_process;
 use crate::engine::{StoreError, StoreErrorKind};
 
 /// Number of calls that may wait to be written. The crate's default of 50 costs a third of the throughput at 4096
@@ -87,7 +87,7 @@ struct LiveConnection {
     generation: Generation,
     connection: MultiplexedConnection,
     /// The period in which the connection leads to the right server.
-    master_epoch: MasterEpoch,
+    master_term: MasterTerm,
     _epoch_watcher: Option<Arc<AbortOnDrop>>,
     runtime: Handle,
     stall_detector: Arc<Mutex<StallDetector>>,
@@ -205,11 +205,11 @@ impl Connection {
         }
         let durability = &self.context.durability;
         let pending = PendingReply::begin(self, &live);
-        let mut master_epoch = live.master_epoch.clone();
+        let mut master_term = live.master_term.clone();
         let result = tokio::select! {
             biased;
             result = payload.send(&mut live.connection, durability, &live.server) => result,
-            () = master_epoch.changed() => {
+            () = master_term.changed() => {
                 self.current.mark_dead(live.generation);
                 return Err(connector::master_changed());
             }
@@ -323,7 +323,7 @@ impl Connection {
             + HANDSHAKE_SLACK / 2;
         let deadline = handshake_deadline + HANDSHAKE_SLACK / 2;
         let home = runtime.clone();
-        runtime.spawn(in_process(async move {
+        runtime.spawn(tag_simulated_process(async move {
             let made = connector.open(config).await;
             let server = connector.server();
             let failure = made.as_ref().err().map(|failure| failure.detail.clone());
@@ -344,7 +344,7 @@ impl Connection {
                 |(
                     NewConnection {
                         connection,
-                        master_epoch,
+                        master_term,
                     },
                     server,
                 )| {
@@ -352,7 +352,7 @@ impl Connection {
                     current.install(generation, || {
                         // The watcher also ends an idle connection. If it runs at once, it waits for the lock of
                         // `current`.
-                        let epoch_watcher = master_epoch.on_change(move || {
+                        let epoch_watcher = master_term.on_change(move || {
                             if let Some(current) = mine.upgrade() {
                                 current.mark_dead(generation);
                             }
@@ -360,7 +360,7 @@ impl Connection {
                         LiveConnection {
                             generation,
                             connection,
-                            master_epoch,
+                            master_term,
                             _epoch_watcher: epoch_watcher.map(Arc::new),
                             runtime: home,
                             stall_detector: Arc::new(Mutex::new(

@@ -9,7 +9,7 @@ use crate::protocol::{Channel, ClientId};
 
 /// Prefix of the channels of all locks.
 const CHANNEL: &str = "redisson_lock__channel:";
-const SHARED_CHANNEL: &str = "redisson_rwlock:";
+const READ_WRITE_CHANNEL: &str = "redisson_rwlock:";
 const SEMAPHORE_CHANNEL: &str = "redisson_sc:";
 /// Suffix of the keys that hold a semaphore's permits in use.
 pub(crate) const PERMIT_TIMEOUTS_SUFFIX: &str = ":timeout";
@@ -51,7 +51,7 @@ impl Keys {
             Channel::ReadWrite(name) => {
                 let lock = self.lock(name);
                 if lock.has_brace() {
-                    lock.wrapped(SHARED_CHANNEL, "")
+                    lock.wrapped(READ_WRITE_CHANNEL, "")
                 } else {
                     lock.wrapped("redisson_rwlock:{", "}")
                 }
@@ -288,7 +288,7 @@ impl Keys {
     pub(crate) fn channel_patterns(&self, pattern: &str) -> Vec<String> {
         let key = self.scan_pattern(pattern);
         let bare = format!("{CHANNEL}{key}");
-        let shared = format!("{SHARED_CHANNEL}{key}");
+        let shared = format!("{READ_WRITE_CHANNEL}{key}");
         if key.starts_with('*') && key.ends_with('*') && !key.ends_with("\\*") {
             return vec![bare, shared];
         }
@@ -299,7 +299,7 @@ impl Keys {
             waiters(&braced),
             bare.clone(),
             waiters(&bare),
-            format!("{SHARED_CHANNEL}{{{key}}}"),
+            format!("{READ_WRITE_CHANNEL}{{{key}}}"),
             shared,
         ]
     }
@@ -307,7 +307,7 @@ impl Keys {
     /// Returns globs for the server that match the channels of all locks, as
     /// [`channel_patterns`](Self::channel_patterns) does.
     pub(crate) fn all_channel_patterns() -> Vec<String> {
-        vec![format!("{CHANNEL}*"), format!("{SHARED_CHANNEL}*")]
+        vec![format!("{CHANNEL}*"), format!("{READ_WRITE_CHANNEL}*")]
     }
 
     /// Returns the name of the lock that a message on this channel is about, if the prefix is ours, and the index of
@@ -315,7 +315,7 @@ impl Keys {
     /// waiter on a channel of its own: the lock's channel, followed by the waiter's id. If two locks have the same
     /// channel (`a` and `{a}`), returns the first.
     pub(crate) fn name_of_channel<'a>(&self, channel: &'a str) -> Option<(&'a str, usize)> {
-        let (channel, braced, bare) = match channel.strip_prefix(SHARED_CHANNEL) {
+        let (channel, braced, bare) = match channel.strip_prefix(READ_WRITE_CHANNEL) {
             Some(channel) => (channel, 4, 5),
             None => {
                 let whole = channel.strip_prefix(CHANNEL)?;

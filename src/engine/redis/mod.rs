@@ -55,7 +55,7 @@ use self::incarnation::IncarnationTracker;
 use self::info::Info;
 use self::keys::Keys;
 use self::monitor::PatternMonitor;
-use self::optimistic::{CallOrigin, OptimisticCalls};
+use self::optimistic::{CallPriority, OptimisticCalls};
 use self::promotion_record::PromotionRecord;
 use self::pubsub::PubSub;
 pub use self::pubsub_mode::PubSubMode;
@@ -175,7 +175,7 @@ impl Redis {
             incarnations: incarnations.clone(),
             pubsub: PubSub::start(connector.clone(), settings, background),
             optimistic: (!settings.scripts)
-                .then(|| [CallOrigin::Foreground, CallOrigin::Background].map(optimistic)),
+                .then(|| [CallPriority::Foreground, CallPriority::Background].map(optimistic)),
             monitor: PatternMonitor {
                 connector,
                 keys: keys.clone(),

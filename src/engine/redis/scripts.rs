@@ -187,12 +187,12 @@ impl<'a> ScriptCall<'a> {
 }
 
 /// Returns whether the request is for a holder of the other side of a read/write lock.
-pub(crate) const fn is_upgrade(request: &Request) -> bool {
+pub(crate) const fn has_other_side(request: &Request) -> bool {
     let one = matches!(request.subject.kind, Kind::Read | Kind::Write);
     one && matches!(
         &request.action,
         Action::Acquire {
-            upgrade_from: Some(_),
+            other_side: Some(_),
             ..
         }
     )

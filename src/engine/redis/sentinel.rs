@@ -4,7 +4,7 @@
 //! One task keeps a connection to each sentinel, on the driver's own runtime, and both subscribes and queries on it. So
 //! no sentinel has to be chosen, and a sentinel that dies takes no notification with it. The master that the task
 //! chooses ([`choose_master`](master_choice::choose_master)) is used by every new connection, and ends every connection
-//! that was made to another master ([`MasterEpoch`]).
+//! that was made to another master ([`MasterTerm`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use self::watcher::SentinelWatcher;
 use super::connector::Address;
 use super::node_addr::NodeAddr;
 use super::settings::RedisSettings;
-use crate::engine::in_process;
+use crate::engine::tag_simulated_process;
 use crate::engine::{StoreError, StoreErrorKind};
 
 /// Maximum time for the reply of one sentinel: the others must not wait for it.
@@ -84,9 +84,9 @@ enum SentinelWatcherCommand {
 
 /// The period in which a connection leads to the right server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MasterEpoch(Option<(watch::Receiver<SentinelTopology>, u64)>);
+pub(crate) struct MasterTerm(Option<(watch::Receiver<SentinelTopology>, u64)>);
 
-/// Aborts, when dropped, the task that waits for the end of a [`MasterEpoch`].
+/// Aborts, when dropped, the task that waits for the end of a [`MasterTerm`].
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop(tokio::task::AbortHandle);
 
@@ -124,7 +124,7 @@ impl WatchedMaster {
             retry_tick_tx,
         );
         #[expect(clippy::disallowed_methods, reason = "the engine owns this task")]
-        runtime.spawn(in_process(task.run()));
+        runtime.spawn(tag_simulated_process(task.run()));
         Self {
             topology,
             retry_ticks,
@@ -135,7 +135,7 @@ impl WatchedMaster {
     }
 
     /// Returns the master's address and epoch. Waits for the sentinels if they have not reported it yet.
-    pub(super) async fn addr(&self) -> Result<(NodeAddr, MasterEpoch), StoreError> {
+    pub(super) async fn addr(&self) -> Result<(NodeAddr, MasterTerm), StoreError> {
         let mut topology = self.topology.clone();
         let failed_refreshes = topology.borrow().failed_refreshes;
         if topology.borrow().master.is_none() {
@@ -158,7 +158,7 @@ impl WatchedMaster {
             ..
         } = known.map_err(task_ended)?;
         match master {
-            Some(addr) => Ok((addr, MasterEpoch(Some((topology, term))))),
+            Some(addr) => Ok((addr, MasterTerm(Some((topology, term))))),
             None => Err(last_error.unwrap_or_else(|| {
                 let why = "no sentinel has reported the address of the master";
                 StoreError::new(StoreErrorKind::Unreachable, why)
@@ -207,7 +207,7 @@ impl WatchedMaster {
     }
 }
 
-impl MasterEpoch {
+impl MasterTerm {
     /// Resolves when the sentinels name another master; never for a server with a fixed address.
     pub(crate) async fn changed(&mut self) {
         let over = match &mut self.0 {
@@ -225,13 +225,13 @@ impl MasterEpoch {
     /// Runs `then` when the epoch ends, unless the returned handle is dropped before. Needs a running runtime.
     pub(crate) fn on_change(&self, then: impl FnOnce() + Send + 'static) -> Option<AbortOnDrop> {
         self.0.as_ref()?;
-        let mut master_epoch = self.clone();
+        let mut master_term = self.clone();
         #[expect(
             clippy::disallowed_methods,
             reason = "the task ends with its connection"
         )]
         let following = tokio::spawn(async move {
-            master_epoch.changed().await;
+            master_term.changed().await;
             then();
         });
         Some(AbortOnDrop(following.abort_handle()))

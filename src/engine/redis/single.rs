@@ -17,7 +17,7 @@ pub(super) async fn call(
     let mut call = ScriptCall::new(request, keys);
     call.asking = asking;
     let mut ran = connection.run(&call).await?;
-    if matches!(ran, ScriptReply::Delayed(_)) && scripts::is_upgrade(request) {
+    if matches!(ran, ScriptReply::Delayed(_)) && scripts::has_other_side(request) {
         // A hold stays valid during the delay: a holder of one side of a lock may acquire the other.
         call.only_for_holder = true;
         ran = connection.run(&call).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::lock_slot;
 use super::nodes::Nodes;
-use super::redirect::Redirect;
+use super::redirect::NextAttempt;
 use crate::engine::redis::connector::CallStart;
 use crate::engine::redis::node_addr::NodeAddr;
 use crate::engine::redis::slot::Slot;
@@ -18,7 +18,7 @@ const MAX_REDIRECTS: u32 = 3;
 
 /// The connection and time limit of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum CallLane {
+pub(super) enum CallPriority {
     /// The driver alone waits for the reply, together with the replies to other requests, all of them within this limit.
     Background(Duration),
     /// A caller waits for the reply.
@@ -29,21 +29,21 @@ pub(super) enum CallLane {
 pub(super) async fn send_request(
     nodes: &Nodes,
     request: &Request,
-    lane: CallLane,
+    lane: CallPriority,
 ) -> Result<Reply, StoreError> {
     let slot = lock_slot::slot(&nodes.keys, &request.subject.channel())?;
     let mut router = Router::to(nodes, slot)?;
-    if let CallLane::Background(limit) = lane {
+    if let CallPriority::Background(limit) = lane {
         router.limit = router.limit.min(limit);
     }
     loop {
         let Hop { node, asking } = match scripts::reads_other_keys(request) {
-            true => router.next_stable_hop().await?,
+            true => router.next_owner_hop().await?,
             false => router.next_hop().await?,
         };
         let connection = match lane {
-            CallLane::Foreground => node.connection_for(request),
-            CallLane::Background(_) => node.background_connection_for(request),
+            CallPriority::Foreground => node.connection_for(request),
+            CallPriority::Background(_) => node.background_connection_for(request),
         };
         match single::call(connection, &node.keys, request, asking).await {
             Err(failure) => router.retry_after(failure).await?,
@@ -62,8 +62,8 @@ pub(super) struct Router<'a> {
     begun: CallStart,
     /// Time limit for all attempts.
     limit: Duration,
-    /// Redirect that the last reply asked for.
-    redirect_to: Option<Redirect>,
+    /// NextAttempt that the last reply asked for.
+    redirect_to: Option<NextAttempt>,
     /// Redirects that were followed in a row.
     redirects: u32,
     last: Option<NodeAddr>,
@@ -93,9 +93,9 @@ impl<'a> Router<'a> {
     /// Returns the server for the next attempt.
     pub(super) async fn next_hop(&mut self) -> Result<Hop, StoreError> {
         let (addr, asking) = match self.redirect_to.take() {
-            Some(Redirect::Ask(addr)) => (addr, true),
-            Some(Redirect::Moved(addr)) => (addr, false),
-            Some(Redirect::Retry) | None => (self.owner().await?, false),
+            Some(NextAttempt::Ask(addr)) => (addr, true),
+            Some(NextAttempt::Moved(addr)) => (addr, false),
+            Some(NextAttempt::Retry) | None => (self.owner().await?, false),
         };
         let node = self.nodes.at(&addr)?;
         self.last = Some(addr);
@@ -104,7 +104,7 @@ impl<'a> Router<'a> {
 
     /// Returns the server for the next attempt of a call that must not be sent to the target of a migration: a call that is not
     /// a script, or a script that needs all keys of a lock. It waits for the end of the migration, which is soon.
-    pub(super) async fn next_stable_hop(&mut self) -> Result<Hop, StoreError> {
+    pub(super) async fn next_owner_hop(&mut self) -> Result<Hop, StoreError> {
         loop {
             let hop = self.next_hop().await?;
             if !hop.asking {
@@ -119,7 +119,7 @@ impl<'a> Router<'a> {
     async fn owner(&mut self) -> Result<NodeAddr, StoreError> {
         loop {
             match self.nodes.owner(self.slot).await {
-                Err(failure) if failure::is_failover(&failure) => self.wait(failure).await?,
+                Err(failure) if failure::is_safe_to_retry(&failure) => self.wait(failure).await?,
                 owner => return owner,
             }
         }
@@ -128,13 +128,13 @@ impl<'a> Router<'a> {
     /// Prepares the next attempt after a failure. Returns the failure if a retry is of no use.
     pub(super) async fn retry_after(&mut self, failure: StoreError) -> Result<(), StoreError> {
         let redirect = self.last.as_ref();
-        let redirect = redirect.and_then(|last| Redirect::of(&failure, last));
+        let redirect = redirect.and_then(|last| NextAttempt::of(&failure, last));
         match redirect {
             None => Err(failure),
-            Some(redirect @ (Redirect::Ask(_) | Redirect::Moved(_)))
+            Some(redirect @ (NextAttempt::Ask(_) | NextAttempt::Moved(_)))
                 if self.redirects < MAX_REDIRECTS =>
             {
-                if matches!(redirect, Redirect::Moved(_)) {
+                if matches!(redirect, NextAttempt::Moved(_)) {
                     self.nodes.refresh();
                 }
                 self.redirects += 1;

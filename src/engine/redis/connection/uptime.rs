@@ -48,11 +48,11 @@ impl Connection {
         let mut info = redis::cmd("INFO");
         info.arg("server");
         let pending = PendingReply::begin(self, live);
-        let mut master_epoch = live.master_epoch.clone();
+        let mut master_term = live.master_term.clone();
         let result = tokio::select! {
             biased;
             result = live.connection.send_packed_command(&info) => result,
-            () = master_epoch.changed() => return Err(connector::master_changed()),
+            () = master_term.changed() => return Err(connector::master_changed()),
         };
         pending.complete();
         let replied_at = Instant::now();

@@ -81,7 +81,7 @@ impl KindScripts for ReadWriteScripts {
                 entry,
                 lease,
                 waits,
-                upgrade_from,
+                other_side,
                 bypass_writers,
                 ..
             } => {
@@ -93,7 +93,7 @@ impl KindScripts for ReadWriteScripts {
                 });
                 args.millis(*lease);
                 args.text(&base);
-                match upgrade_from {
+                match other_side {
                     Some(owner) => args.owner(owner),
                     None => args.empty(),
                 }

@@ -22,7 +22,7 @@ fn acquire() -> Request {
         lease: Duration::from_secs(1),
         seen: None,
         waits: None,
-        upgrade_from: None,
+        other_side: None,
         bypass_writers: false,
         permits: PermitRequest::ONE,
     })

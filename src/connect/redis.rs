@@ -52,7 +52,7 @@ pub(super) async fn connect(
         scripts,
         lazy_connect: store.lazy_connect,
         durability: durability(store, scripts)?,
-        shard: None,
+        cluster_node: None,
         events: background.events(),
         network: store.network(),
     };

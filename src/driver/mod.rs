@@ -3,8 +3,9 @@
 //! - [`acquire`] drives one acquisition: without queueing ([`reenter`]), in the wait queue, and at its head
 //!   ([`queue_head`]), which sends requests to the store ([`acquire_request`]); [`release`] drives one release;
 //! - [`server_queue`] waits in a queue that the store keeps, and registers its ticket ([`ticket_registry`]);
-//!   [`wait_queues`] keeps the local queue for each name ([`wait_queue`]) and hands locks off in memory; a waiter has a
-//!   [`queue_entry`] in it, and a [`waiter`] through which it is notified;
+//!   [`wait_queues`] keeps the local queue for each name ([`wait_queue`]) and hands locks off in memory (a lock that changes
+//!   its owner in the store is transferred); a waiter has a [`queue_entry`] in it, and a [`waiter`] through which it is
+//!   notified;
 //! - [`hold`] is one grant while it lasts, shared by its guards (a [`hold_ref`] each) and the watchdog, with a longer
 //!   lease on request ([`extend`]) and the [`release_outcome`] of its release; [`owners`] finds the hold again for an
 //!   owner that may re-enter it, [`tokens`] keeps the fencing tokens that the client has seen;
@@ -21,6 +22,10 @@
 //! - [`cleanup`] finishes work that has no waiting caller, one [`cleanup_job`] at a time: releases of dropped guards,
 //!   requests with unknown outcomes. Cleanup and the watchdog run in the [`background`], on a [`thread`] of their own,
 //!   and a panic there is caught; [`clock`] is the only clock.
+//!
+//! Wakers may be the application's code, so futures that a lease thread might wake go through `with_waker_proxy`
+//! (`engine/waker_executor.rs`). `planted!(Name)` is false in every ordinary build; in a test build it is true for the one
+//! deliberate bug that the tests have to find (`src/planted.rs`).
 //!
 //! Std mutexes are locked in the order wait queues → waiter → hold → owners → schedule, a store's own mutexes last, and
 //! none across an await. Wakers are woken under the mutex of the wait queues: a waker that runs its task inside of
@@ -272,7 +277,7 @@ impl Core {
         Ok(())
     }
 
-    /// Returns an error if a lease is longer than allowed. A lease that ends with its process does not end by the clock.
+    /// Returns an error if a lease is longer than the longest one that the client's settings allow.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), DriverError> {
         match self.settings.longest_lease {
             Some(longest) if lease > longest => Err(DriverError::LeaseTooLong(longest)),
@@ -363,7 +368,7 @@ impl Core {
             return PendingCall::ready(reply);
         }
         match require_runtime() {
-            Ok(()) => PendingCall::sent(self.call_timeouts.limit(self.engine.call(request))),
+            Ok(()) => PendingCall::sent(self.call_timeouts.with_timeout(self.engine.call(request))),
             Err(failure) => PendingCall::ready(Err(failure)),
         }
     }

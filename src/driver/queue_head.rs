@@ -125,12 +125,12 @@ impl<'a> HeadAttempt<'a> {
                             self.failure.forget();
                             if self.subscription.is_none() {
                                 emit_in_call!(
-                                                                    self.core.events,
-                                                                    "distlock::acquire",
-                                DEBUG,
-                                                                    { lock: debug(self.params.subject.name.clone()), ttl: debug(ttl) },
-                                                                    "waiting: another owner holds the lock"
-                                                                );
+                                    self.core.events,
+                                    "distlock::acquire",
+                                    DEBUG,
+                                    { lock: debug(self.params.subject.name.clone()), ttl: debug(ttl) },
+                                    "waiting: another owner holds the lock"
+                                );
                             }
                             entry.register(self.params);
                             if self.params.polls() && entry.has_subscribed_waiters() {
@@ -186,15 +186,15 @@ impl<'a> HeadAttempt<'a> {
                         }
                         Err(failure) if failure.is_transient() => {
                             emit_in_call!(
-                                                            self.core.events,
-                                                            "distlock::acquire",
-                            DEBUG,
-                                                            {
-                                                                lock: debug(self.params.subject.name.clone()),
-                                                                error: failure.detail.clone(),
-                                                            },
-                                                            "cannot subscribe; polling instead"
-                                                        );
+                                self.core.events,
+                                "distlock::acquire",
+                                DEBUG,
+                                {
+                                    lock: debug(self.params.subject.name.clone()),
+                                    error: failure.detail.clone(),
+                                },
+                                "cannot subscribe; polling instead"
+                            );
                             self.machine.subscribe_failed(self.core.clock.now())
                         }
                         Err(failure) => return Err(DriverError::StoreError(failure)),

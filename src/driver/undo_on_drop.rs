@@ -76,7 +76,7 @@ where
                 )
                 .await
             }
-            None => self.core.call_timeouts.limit(reply).await,
+            None => self.core.call_timeouts.with_timeout(reply).await,
         };
         // The reply has arrived or the request was given up: there is nothing more to receive.
         self.in_flight = None;

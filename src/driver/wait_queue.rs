@@ -17,7 +17,7 @@ pub(super) struct WaitQueue {
     pub(super) holder: Option<Arc<Hold>>,
     pub(super) head: QueueHead,
     pub(super) waiters: VecDeque<Arc<Waiter>>,
-    /// How many waiters in the queue have left it.
+    /// How many entries of `waiters` belong to waiters that have left the queue.
     pub(super) stale_entries: usize,
     /// The last status of the lock that this client has learned.
     pub(super) status: StoreStatus,

@@ -37,7 +37,7 @@ pub(super) enum GrantSource {
 /// The outcome of an attempt to hand off a released hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum HandOffOutcome {
-    /// Another waiter has the lock now.
+    /// Another waiter of this client has the lock now.
     HandedOff,
     /// The lock has to be released in the store. `has_waiters` says whether this client may have a waiter for it.
     NotHandedOff { has_waiters: bool },
@@ -127,8 +127,8 @@ impl WaitQueues {
             return not_handed_off;
         };
         let mut state = hold.state();
-        // If the owner has re-entered the lock, a recount or a tombstone may still be in flight.
-        if state.attempts > 1 || !state.lease.may_hand_off(now) {
+        // If the owner has re-entered the lock, a request that corrects the count, or a tombstone, may still be in flight.
+        if state.acquire_seq > 1 || !state.lease.may_hand_off(now) {
             return not_handed_off;
         }
         let lease = state.lease.hand_off(waiter.terms, now);

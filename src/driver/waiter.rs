@@ -66,7 +66,7 @@ impl Waiter {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Wakes the waiter; returns the reason if the waiter has left. A transferred lock, and `Closed`, are never
+    /// Wakes the waiter; returns the reason if the waiter has left. A lock that was handed off, and `Closed`, are never
     /// overwritten by a later reason.
     pub(super) fn wake(&self, reason: WakeReason) -> Option<WakeReason> {
         let mut state = self.lock();

@@ -12,8 +12,9 @@ use crate::protocol::change::Event;
 use crate::protocol::event_diff::{EventDiff, LabeledSnapshot};
 use crate::protocol::request::validate_name;
 
-/// The shortest pause between two scans: where the store reports all that clients do, and where it does not.
+/// The shortest pause between two scans where the store reports every change that a client makes.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
+/// The shortest pause between two scans where it does not.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// A pause is at least this many times as long as the scan before it, to spare the store.
 const SCAN_PAUSE_FACTOR: u32 = 9;

@@ -29,7 +29,8 @@ const BATCH: usize = 100;
 const MAX_WORK: usize = 1000;
 
 /// Maximum sleep while anything is held: timers stop while the machine is suspended, and a lease that expired meanwhile
-/// should be noticed soon afterwards. The heartbeat also spares most grants a notification.
+/// should be noticed soon afterwards. The watchdog wakes every second anyway while anything is held, so a new hold rarely
+/// has to wake it.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// When each hold is to be checked.
@@ -109,7 +110,7 @@ impl Schedule {
             });
         }
         for hold in holds {
-            hold.suspect();
+            hold.mark_suspect();
         }
     }
 

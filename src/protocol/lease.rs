@@ -218,7 +218,7 @@ impl LeaseState {
 
     /// Records that the store may have forgotten the hold: a renewal is due at once, even if
     /// another one is under way.
-    pub fn suspect(&mut self, now: Moment) {
+    pub fn mark_suspect(&mut self, now: Moment) {
         self.suspect_since = Some(now);
         self.risk = Some(Risk::Failover);
         self.renew_at = now;

@@ -82,16 +82,17 @@ impl ReadWriteApply<'_> {
                 entry,
                 lease,
                 other_side,
-                waits,
+                waiter_ttl,
                 ..
             } => {
                 let reply = self.write(*owner, *entry, *lease, *other_side);
-                match (&reply, waits) {
+                match (&reply, waiter_ttl) {
                     (Reply::Granted { .. }, _) => {
                         self.writers.remove(owner);
                     }
-                    (Reply::Busy { .. }, Some(waits)) if *entry == Entry::Fresh => {
-                        self.writers.register(*owner, self.now + *waits, self.now);
+                    (Reply::Busy { .. }, Some(waiter_ttl)) if *entry == Entry::Fresh => {
+                        self.writers
+                            .register(*owner, self.now + *waiter_ttl, self.now);
                     }
                     _ => {}
                 }

@@ -210,8 +210,8 @@ impl NameOwners {
             owner: self.owners[who],
             entry: entry(attempt, count),
             lease,
-            seen: seen(rng),
-            waits: (self.kinds.of(who).registers_waiters(permits.count) && rng.chance(75))
+            min_token: seen(rng),
+            waiter_ttl: (self.kinds.of(who).registers_waiters(permits.count) && rng.chance(75))
                 .then(|| time(tick, rng)),
             other_side: rng.chance(30).then(|| self.beside(who)).flatten(),
             bypass_writers: rng.chance(20),
@@ -294,7 +294,7 @@ impl NameOwners {
             to: self.owners[to],
             lease,
             own_subscribers: number_below(3, rng),
-            seen: seen(rng),
+            min_token: seen(rng),
         }
     }
 

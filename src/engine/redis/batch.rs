@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use self::queue::{Admission, BatchItem, BatchQueue};
 use super::connection::{Connection, Generation};
-use super::durability::{ScriptReply, ScriptResult};
+use super::durability::{ScriptOutcome, ScriptReply};
 use super::keys::Keys;
 use super::scripts::{self, ScriptCall};
 use super::{failure, single};
@@ -60,7 +60,7 @@ struct BatchedCall {
 /// an error.
 struct Flusher {
     batcher: Arc<Batcher>,
-    connection: Generation,
+    generation: Generation,
     /// The task has returned, and no caller depends on it.
     ended: bool,
 }
@@ -68,7 +68,7 @@ struct Flusher {
 /// A full batch, which is sent at once.
 struct FullBatch {
     call: InFlightCall,
-    connection: Generation,
+    generation: Generation,
     items: Vec<BatchItem>,
 }
 
@@ -110,7 +110,7 @@ impl Batcher {
                 Box::pin(async move { in_flight.0.call_single(&request).await })
             }
             Admission::Batched {
-                connection,
+                generation,
                 reply,
                 full,
                 flusher,
@@ -119,18 +119,18 @@ impl Batcher {
                 if let Some(items) = full {
                     let full = FullBatch {
                         call: InFlightCall(self.clone()),
-                        connection,
+                        generation,
                         items,
                     };
-                    self.spawn(connection, full.send());
+                    self.spawn(generation, full.send());
                 }
                 if flusher {
                     let flusher = Flusher {
                         batcher: self.clone(),
-                        connection,
+                        generation,
                         ended: false,
                     };
-                    self.spawn(connection, flusher.run());
+                    self.spawn(generation, flusher.run());
                 }
                 Box::pin(BatchedCall {
                     batcher: self.clone(),
@@ -147,8 +147,8 @@ impl Batcher {
     }
 
     /// Spawns on the connection's own runtime: if that runtime stalls, so does the connection itself.
-    fn spawn(&self, connection: Generation, task: impl Future<Output = ()> + Send + 'static) {
-        let runtime = self.connection.runtime_of(connection);
+    fn spawn(&self, generation: Generation, task: impl Future<Output = ()> + Send + 'static) {
+        let runtime = self.connection.runtime_of(generation);
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
             runtime.spawn(tag_simulated_process(task));
         }
@@ -196,8 +196,8 @@ impl Batcher {
         };
         match replies {
             // New grants have to wait, but no other request does.
-            Ok(ScriptReply::Delayed(_)) => self.send_each(waiting, requests),
-            Ok(ScriptReply::Executed(ScriptResult {
+            Ok(ScriptOutcome::Delayed(_)) => self.send_each(waiting, requests),
+            Ok(ScriptOutcome::Executed(ScriptReply {
                 value: Value::Array(values),
                 durable,
             })) if values.len() == waiting.len() => {
@@ -217,7 +217,7 @@ impl Batcher {
                     let _ = caller.send(durable.apply_to(reply));
                 }
             }
-            Ok(ScriptReply::Executed(ScriptResult { value, .. })) => {
+            Ok(ScriptOutcome::Executed(ScriptReply { value, .. })) => {
                 let failure = StoreError::new(
                     StoreErrorKind::Unexpected,
                     format!("unexpected reply {value:?}"),
@@ -253,8 +253,8 @@ impl Batcher {
 
     /// Fails these items: the runtime of a connection has shut down, and the connection with it, without a disconnect
     /// event.
-    fn fail_all(&self, connection: Generation, items: Vec<BatchItem>) {
-        self.connection.mark_dead(connection);
+    fn fail_all(&self, generation: Generation, items: Vec<BatchItem>) {
+        self.connection.mark_dead(generation);
         let callers = items.into_iter().map(|item| item.reply_to).collect();
         fail_callers(
             callers,
@@ -303,7 +303,7 @@ impl Flusher {
             let items = self
                 .batcher
                 .lock()
-                .take_for(self.connection, Instant::now());
+                .take_for(self.generation, Instant::now());
             let Some(items) = items else {
                 break;
             };
@@ -311,7 +311,7 @@ impl Flusher {
             if self.is_forked() {
                 return;
             }
-            if !self.batcher.lock().keep_flushing(self.connection) {
+            if !self.batcher.lock().keep_flushing(self.generation) {
                 break;
             }
         }
@@ -331,8 +331,8 @@ impl Drop for Flusher {
         if self.is_forked() {
             return std::mem::forget(self.batcher.clone());
         }
-        let items = self.batcher.lock().take_abandoned(self.connection);
-        self.batcher.fail_all(self.connection, items);
+        let items = self.batcher.lock().take_abandoned(self.generation);
+        self.batcher.fail_all(self.generation, items);
     }
 }
 
@@ -353,7 +353,7 @@ impl Drop for FullBatch {
         if batcher.connection.is_forked() {
             return std::mem::forget((batcher.clone(), items));
         }
-        batcher.fail_all(self.connection, items);
+        batcher.fail_all(self.generation, items);
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) use self::server::ConnectionContext;
 use self::server::ServerState;
 use self::uptime::StartTime;
 use super::connector::{self, CallStart, Connector, NewConnection};
-use super::durability::{ScriptReply, ScriptResult};
+use super::durability::{ScriptOutcome, ScriptReply};
 use super::failure;
 use super::sentinel::{AbortOnDrop, MasterTerm};
 use super::stall_detector::StallDetector;
@@ -88,7 +88,7 @@ struct LiveConnection {
     connection: MultiplexedConnection,
     /// The period in which the connection leads to the right server.
     master_term: MasterTerm,
-    _epoch_watcher: Option<Arc<AbortOnDrop>>,
+    _term_watcher: Option<Arc<AbortOnDrop>>,
     runtime: Handle,
     stall_detector: Arc<Mutex<StallDetector>>,
     started: Arc<StartTime>,
@@ -135,8 +135,8 @@ impl Connection {
         self.fork_detector.has_forked()
     }
 
-    /// Checks for a stall after a batched call was abandoned. The call that the batch shares may never be abandoned
-    /// itself: the runtime it runs on may be what is stalled.
+    /// Checks for a stall after a batched call was abandoned. The batch task may never drop its call if its own runtime is
+    /// stalled, so each caller checks as well.
     pub(crate) fn check_stalled(&self, waited: Duration) {
         if self.is_forked() {
             return;
@@ -179,7 +179,7 @@ impl Connection {
 
     /// Carries out a call. If the master may have moved, a call that has certainly done nothing is retried; the caller
     /// can end the retries by dropping this future.
-    async fn execute(&self, payload: &Payload<'_>) -> Result<ScriptReply, StoreError> {
+    async fn execute(&self, payload: &Payload<'_>) -> Result<ScriptOutcome, StoreError> {
         self.not_forked(StoreErrorKind::Unreachable)?;
         if !self.connector.can_fail_over() {
             let outcome = self.execute_once(payload).await;
@@ -196,12 +196,12 @@ impl Connection {
         }
     }
 
-    async fn execute_once(&self, payload: &Payload<'_>) -> Result<ScriptReply, StoreError> {
+    async fn execute_once(&self, payload: &Payload<'_>) -> Result<ScriptOutcome, StoreError> {
         let mut live = self.live().await?;
         if payload.is_fresh_acquire()
             && let Some(left) = live.server.grant_delay_left()
         {
-            return Ok(ScriptReply::Delayed(left));
+            return Ok(ScriptOutcome::Delayed(left));
         }
         let durability = &self.context.durability;
         let pending = PendingReply::begin(self, &live);
@@ -238,7 +238,7 @@ impl Connection {
         if durable.is_from_another_master() {
             self.discard(&live);
         }
-        Ok(ScriptReply::Executed(ScriptResult { value, durable }))
+        Ok(ScriptOutcome::Executed(ScriptReply { value, durable }))
     }
 
     /// Fails in a forked child, which must neither write to its parent's connection nor read from it.
@@ -352,7 +352,7 @@ impl Connection {
                     current.install(generation, || {
                         // The watcher also ends an idle connection. If it runs at once, it waits for the lock of
                         // `current`.
-                        let epoch_watcher = master_term.on_change(move || {
+                        let term_watcher = master_term.on_change(move || {
                             if let Some(current) = mine.upgrade() {
                                 current.mark_dead(generation);
                             }
@@ -361,7 +361,7 @@ impl Connection {
                             generation,
                             connection,
                             master_term,
-                            _epoch_watcher: epoch_watcher.map(Arc::new),
+                            _term_watcher: term_watcher.map(Arc::new),
                             runtime: home,
                             stall_detector: Arc::new(Mutex::new(
                                 StallDetector::new(Instant::now()),

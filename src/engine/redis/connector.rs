@@ -25,7 +25,7 @@ use super::settings::{Network, RedisSettings};
 use super::{Tls, failure};
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// However long a command may take, a silent network is given up after twice this time.
+/// The TCP user timeout is twice the command timeout, with this as the longest command timeout: at most 60 s.
 const MAX_COMMAND_TIME: Duration = Duration::from_secs(30);
 
 /// Error for a request that a cluster's server has redirected.
@@ -75,7 +75,7 @@ pub(crate) struct Connector {
     connect_timeout: Duration,
     command_timeout: Duration,
     /// Whether the server is configured as a node of a cluster.
-    is_shard: bool,
+    is_cluster_node: bool,
 }
 
 #[derive(Clone)]
@@ -226,7 +226,7 @@ impl Connector {
             target,
             connect_timeout: settings.connect_timeout,
             command_timeout: settings.command_timeout,
-            is_shard: settings.shard.is_some(),
+            is_cluster_node: settings.cluster_node.is_some(),
         })
     }
 
@@ -274,7 +274,7 @@ impl Connector {
                 StoreError::new(StoreErrorKind::NotReady, why)
             }
             Target::Sentinels(_) | Target::Fixed(_)
-                if !self.is_shard && failure::is_redirection(&failure) =>
+                if !self.is_cluster_node && failure::is_redirection(&failure) =>
             {
                 StoreError::new(StoreErrorKind::Unusable, CLUSTER_NODE)
             }

@@ -159,9 +159,8 @@ impl Keys {
     }
 
     /// Returns the beginning of the keys that record what each client has done to an ownerless counter; the client's
-    /// uuid follows. Private to distlock, as [`tombstones`](Self::tombstones), and never shared with another name:
-    /// latches are not compared with the other name that [`alias`](Self::alias) returns, since Redisson's latch has no
-    /// side keys.
+    /// uuid follows. Private to distlock, as [`tombstones`](Self::tombstones), and two names never share these
+    /// keys, so a latch needs no alias check.
     pub(crate) fn dedup<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.is_tagged() {
@@ -281,16 +280,16 @@ impl Keys {
         glob
     }
 
-    /// Returns globs for the server that match at least the channels of every lock whose name matches `pattern`: with
-    /// braces around the key, the same for a single waiter, and both without braces, then those of read/write locks
-    /// with braces and without, in this order. If two globs, one for each sort of lock, match all of these, returns
-    /// only those two.
+    /// Returns globs for the server that match at least the channels of every lock whose name matches `pattern`. There
+    /// are six, in this order: the lock's channel with braces around the key, the channels of its single waiters, the same
+    /// two without braces, then the read/write lock's channel with braces and without. If the pattern begins and ends
+    /// with `*`, two of them match all that the six do: the lock's channel and the read/write lock's, both without braces.
     pub(crate) fn channel_patterns(&self, pattern: &str) -> Vec<String> {
         let key = self.scan_pattern(pattern);
         let bare = format!("{CHANNEL}{key}");
-        let shared = format!("{READ_WRITE_CHANNEL}{key}");
+        let read_write = format!("{READ_WRITE_CHANNEL}{key}");
         if key.starts_with('*') && key.ends_with('*') && !key.ends_with("\\*") {
-            return vec![bare, shared];
+            return vec![bare, read_write];
         }
         let braced = format!("{CHANNEL}{{{key}}}");
         let waiters = |channel: &str| format!("{channel}:*");
@@ -300,7 +299,7 @@ impl Keys {
             bare.clone(),
             waiters(&bare),
             format!("{READ_WRITE_CHANNEL}{{{key}}}"),
-            shared,
+            read_write,
         ]
     }
 

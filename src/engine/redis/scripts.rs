@@ -301,7 +301,7 @@ pub(crate) const fn is_release(request: &Request) -> bool {
     }
 }
 
-/// Returns whether a client may rely on the reply.
+/// Returns whether the request grants or renews, so that the reply counts only if it meets the durability policy.
 pub(crate) const fn needs_durability(request: &Request) -> bool {
     match request.action {
         Action::Acquire { .. } | Action::Transfer { .. } | Action::Renew { .. } => true,

@@ -49,7 +49,7 @@ pub struct Sentinels {
 pub(crate) struct WatchedMaster {
     topology: watch::Receiver<SentinelTopology>,
     /// Changes when another master is chosen, and at the interval at which a retry is worthwhile.
-    retry_ticks: watch::Receiver<()>,
+    retry_signals: watch::Receiver<()>,
     commands: mpsc::UnboundedSender<SentinelWatcherCommand>,
     client: Arc<SentinelClient>,
     configured: Arc<[NodeAddr]>,
@@ -77,7 +77,7 @@ enum SentinelWatcherCommand {
     /// The current master may have failed.
     Refresh,
     /// A replica was found at this address in place of the master.
-    Refused(NodeAddr),
+    FoundReplica(NodeAddr),
     /// A sentinel reports another master.
     Switched,
 }
@@ -100,7 +100,7 @@ impl WatchedMaster {
     ) -> Self {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (topology_tx, topology) = watch::channel(SentinelTopology::default());
-        let (retry_tick_tx, retry_ticks) = watch::channel(());
+        let (retry_signal_tx, retry_signals) = watch::channel(());
         let client = Arc::new(SentinelClient {
             address: Address {
                 database: 0,
@@ -121,20 +121,20 @@ impl WatchedMaster {
             configured.clone(),
             inbox,
             topology_tx,
-            retry_tick_tx,
+            retry_signal_tx,
         );
         #[expect(clippy::disallowed_methods, reason = "the engine owns this task")]
         runtime.spawn(tag_simulated_process(task.run()));
         Self {
             topology,
-            retry_ticks,
+            retry_signals,
             commands,
             client,
             configured,
         }
     }
 
-    /// Returns the master's address and epoch. Waits for the sentinels if they have not reported it yet.
+    /// Returns the master's address and term. Waits for the sentinels if they have not reported it yet.
     pub(super) async fn addr(&self) -> Result<(NodeAddr, MasterTerm), StoreError> {
         let mut topology = self.topology.clone();
         let failed_refreshes = topology.borrow().failed_refreshes;
@@ -182,7 +182,7 @@ impl WatchedMaster {
         let command = if is_master {
             SentinelWatcherCommand::Accepted(addr)
         } else {
-            SentinelWatcherCommand::Refused(addr)
+            SentinelWatcherCommand::FoundReplica(addr)
         };
         let _ = self.commands.send(command);
     }
@@ -191,10 +191,10 @@ impl WatchedMaster {
     /// whether the task still runs.
     pub(super) async fn refreshed(&self) -> bool {
         // Subscribe before the request, so that its result is not missed.
-        let mut retry_ticks = self.retry_ticks.clone();
-        retry_ticks.mark_unchanged();
+        let mut retry_signals = self.retry_signals.clone();
+        retry_signals.mark_unchanged();
         self.refresh();
-        retry_ticks.changed().await.is_ok()
+        retry_signals.changed().await.is_ok()
     }
 
     /// Queries each of the sentinels in the address for the details that an operator wants to know.
@@ -222,7 +222,7 @@ impl MasterTerm {
         }
     }
 
-    /// Runs `then` when the epoch ends, unless the returned handle is dropped before. Needs a running runtime.
+    /// Runs `then` when the term ends, unless the returned handle is dropped before. Needs a running runtime.
     pub(crate) fn on_change(&self, then: impl FnOnce() + Send + 'static) -> Option<AbortOnDrop> {
         self.0.as_ref()?;
         let mut master_term = self.clone();

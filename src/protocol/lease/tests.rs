@@ -232,7 +232,7 @@ fn a_lease_below_the_peer_ttl_cap_is_as_any_other() {
 fn a_hold_that_may_be_lost_is_verified_at_once_and_only_a_later_reply_counts() {
     let mut lease = held();
     assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
-    lease.suspect(at(11_000));
+    lease.mark_suspect(at(11_000));
     assert_eq!(lease.risk(at(11_000)), Some(Risk::Failover));
     assert_eq!(lease.next_tick(), Some(at(11_000)));
     assert!(matches!(
@@ -257,7 +257,7 @@ fn a_hold_that_may_be_lost_is_verified_at_once_and_only_a_later_reply_counts() {
 fn a_fixed_lease_that_may_be_lost_is_verified_until_there_is_a_reply() {
     let mut lease = LeaseState::granted(fixed(LEASE), at(0), at(1)).expect("valid");
     let until = lease.valid_until();
-    lease.suspect(at(5_000));
+    lease.mark_suspect(at(5_000));
     assert!(matches!(
         lease.tick(at(5_000)),
         Tick::Renew {

@@ -17,7 +17,7 @@ pub(super) enum NextAttempt {
 }
 
 impl NextAttempt {
-    /// Returns the redirect that a failed call to the server at `asked` asks for, or `None` if the failure belongs to the call
+    /// Returns how to repeat a call that failed on the server at `queried`, or `None` if the failure belongs to the call
     /// itself.
     pub(super) fn of(failure: &StoreError, queried: &NodeAddr) -> Option<Self> {
         if failure.kind == StoreErrorKind::NotReady

@@ -63,7 +63,7 @@ pub(super) struct Router<'a> {
     /// Time limit for all attempts.
     limit: Duration,
     /// NextAttempt that the last reply asked for.
-    redirect_to: Option<NextAttempt>,
+    next_attempt: Option<NextAttempt>,
     /// Redirects that were followed in a row.
     redirects: u32,
     last: Option<NodeAddr>,
@@ -84,7 +84,7 @@ impl<'a> Router<'a> {
             slot,
             begun: CallStart::now(),
             limit: nodes.settings().command_timeout,
-            redirect_to: None,
+            next_attempt: None,
             redirects: 0,
             last: None,
         })
@@ -92,7 +92,7 @@ impl<'a> Router<'a> {
 
     /// Returns the server for the next attempt.
     pub(super) async fn next_hop(&mut self) -> Result<Hop, StoreError> {
-        let (addr, asking) = match self.redirect_to.take() {
+        let (addr, asking) = match self.next_attempt.take() {
             Some(NextAttempt::Ask(addr)) => (addr, true),
             Some(NextAttempt::Moved(addr)) => (addr, false),
             Some(NextAttempt::Retry) | None => (self.owner().await?, false),
@@ -138,14 +138,14 @@ impl<'a> Router<'a> {
                     self.nodes.refresh();
                 }
                 self.redirects += 1;
-                self.redirect_to = Some(redirect);
+                self.next_attempt = Some(redirect);
                 Ok(())
             }
             Some(_) => self.wait(failure).await,
         }
     }
 
-    /// Waits for the next retry tick.
+    /// Waits for the next retry signal.
     async fn wait(&mut self, failure: StoreError) -> Result<(), StoreError> {
         let late = self.begun.elapsed() >= self.limit - self.limit / 8;
         // A timer of this runtime is not used: a call that continues on another runtime may outlive this one.

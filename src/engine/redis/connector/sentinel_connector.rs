@@ -38,8 +38,9 @@ impl CallStart {
         self.at.elapsed()
     }
 
-    /// Returns whether the call is still polled on that runtime. A call that its caller has dropped is completed
-    /// elsewhere and not retried: a retry would make the callers' next connection on the driver's runtime.
+    /// Returns whether the call is still polled on the runtime where it began. A call whose caller has dropped it is
+    /// finished by cleanup, on the driver's runtime, and not retried there: a retry might connect, and later callers would
+    /// share a connection that runs on the driver's runtime.
     pub(crate) fn is_same_runtime(&self) -> bool {
         self.runtime.is_some() && self.runtime == current_runtime()
     }

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use redis::Value;
 
 use super::arg_writer::ArgWriter;
-use super::replies::{release_reply, remaining, renewal, unexpected};
+use super::replies::{GRANTED, NO_HOLD, UNDONE, release_reply, remaining, renewal, unexpected};
 use super::{KeyRole, KindScripts, Script, inspect, write_alias};
 use crate::engine::StoreError;
 use crate::engine::redis::keys::{Key, Keys};
@@ -80,7 +80,7 @@ impl KindScripts for ReadWriteScripts {
                 owner,
                 entry,
                 lease,
-                waits,
+                waiter_ttl,
                 other_side,
                 bypass_writers,
                 ..
@@ -98,7 +98,7 @@ impl KindScripts for ReadWriteScripts {
                     None => args.empty(),
                 }
                 if self.writes {
-                    args.millis(waits.unwrap_or_default());
+                    args.millis(waiter_ttl.unwrap_or_default());
                 } else {
                     args.number(u32::from(*bypass_writers));
                 }
@@ -157,9 +157,9 @@ impl KindScripts for ReadWriteScripts {
     fn reply(&self, action: &Action, result: Value) -> Result<Reply, StoreError> {
         match (action, result) {
             (Action::Acquire { .. }, Value::Int(code)) => match code {
-                -3 => Ok(Reply::Granted { token: None }),
-                -4 => Ok(Reply::Undone),
-                -5 => Ok(Reply::Gone),
+                GRANTED => Ok(Reply::Granted { token: None }),
+                UNDONE => Ok(Reply::Undone),
+                NO_HOLD => Ok(Reply::Gone),
                 ttl => Ok(Reply::Busy {
                     ttl: remaining(ttl),
                 }),

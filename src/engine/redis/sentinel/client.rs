@@ -203,7 +203,7 @@ fn parse_replies(addr: &NodeAddr, replies: Vec<Value>) -> Result<SentinelReply, 
             sentinel_id: value(id).unwrap_or_else(|_| addr.to_string()),
             master: NamedMaster {
                 addr: NodeAddr { host, port },
-                epoch: epoch.unwrap_or(0),
+                config_epoch: epoch.unwrap_or(0),
             },
             sentinels: others.len() + 1,
         },

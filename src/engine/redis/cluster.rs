@@ -25,9 +25,10 @@ mod subscribe;
 mod watcher;
 
 use self::nodes::Nodes;
-use self::router::{CallPriority, Hop, Router, send_request};
+use self::router::{Hop, Router, send_request};
 use super::Redis;
 use super::backoff::jittered;
+use super::call_priority::CallPriority;
 use super::connector::Address;
 use super::node_addr::NodeAddr;
 use super::pubsub_mode::PubSubMode;
@@ -119,7 +120,9 @@ impl Cluster {
 impl Engine for Cluster {
     fn call(&self, request: Request) -> BoxFuture<Result<Reply, StoreError>> {
         let nodes = self.nodes.clone();
-        Box::pin(async move { send_request(&nodes, &request, CallPriority::Foreground).await })
+        Box::pin(
+            async move { send_request(&nodes, &request, CallPriority::Foreground, None).await },
+        )
     }
 
     fn call_background(

@@ -1,4 +1,19 @@
 //! Names of keys and channels, as Redisson has them.
+//!
+//! Beside its own key, a lock may have *auxiliary keys*, in the same slot: Redisson's, whose names are Redisson's, and
+//! those private to distlock, which no other library reads. `NAME` is the lock's key, in braces unless it has a hash tag:
+//!
+//! | private key | method | content |
+//! |---|---|---|
+//! | `distlock_undone:NAME` | [`tombstones`](Keys::tombstones) | acquires that were undone, so that they are refused if they still arrive |
+//! | `distlock_done:NAME:<client>` | [`dedup`](Keys::dedup) | outcomes of the client's changes of a counter, by number of the request |
+//! | `distlock_alive:NAME` | [`alive`](Keys::alive) | until when each distlock waiter in a queue counts as alive |
+//! | `distlock_line:NAME` | [`semaphore_queue`](Keys::semaphore_queue) | the queue of distlock's waiters for several permits |
+//! | `distlock_writers:NAME` | [`writers`](Keys::writers) | distlock's writers that wait for a read/write lock |
+//! | `distlock_clients:NAME` | [`clients`](Keys::clients) | the clients that have permits in use, by id prefix |
+//!
+//! Two more keys belong to no lock: `distlock_client:<client>`, the [`label`](Keys::label) of a client, and
+//! `distlock_promoted`, the [`promotion_record`](Keys::promotion_record) of a server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -170,8 +185,8 @@ impl Keys {
         }
     }
 
-    /// Returns the key of the one other name that has the same side keys, if there is such a name: Redisson derives the
-    /// same side keys from `x` and from `{x}`. The keys private to distlock, except [`dedup`](Self::dedup), are also
+    /// Returns the key of the one other name that has the same auxiliary keys, if there is such a name: Redisson derives the
+    /// same auxiliary keys from `x` and from `{x}`. The keys private to distlock, except [`dedup`](Self::dedup), are also
     /// the same for a name with a brace and without a hash tag, such as `a{b` and `{a{b}`. If the other key is in
     /// another slot of a cluster, the server does not report whether it exists.
     pub(crate) fn alias<'a>(&'a self, name: &'a str) -> Option<Key<'a>> {
@@ -200,7 +215,7 @@ impl Keys {
     }
 
     /// Returns the beginning of the keys that hold how long each reader's hold of a read/write lock lasts.
-    pub(crate) fn base<'a>(&'a self, name: &'a str) -> Key<'a> {
+    pub(crate) fn reader_timeout_prefix<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
             lock

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use self::read_phase::ReadPhase;
+use super::call_priority::CallPriority;
 use super::connector::{self, CallStart, Connector, NewConnection};
 use super::failure;
 use super::keys::Keys;
@@ -35,15 +36,6 @@ mod read_phase;
 mod write_plan;
 
 type OptimisticResult = Result<Reply, StoreError>;
-
-/// The party that waits for the replies on a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum CallPriority {
-    /// Callers, which may cancel at any time: that says nothing about the connection.
-    Foreground,
-    /// The driver alone, which gives up only calls that took too long: another connection may be faster.
-    Background,
-}
 
 /// A connection that carries out requests without scripts.
 #[derive(Debug)]
@@ -63,14 +55,14 @@ impl OptimisticCalls {
         connector: Connector,
         keys: Keys,
         settings: &RedisSettings,
-        origin: CallPriority,
+        priority: CallPriority,
         runtime: &Handle,
     ) -> Self {
         let (calls, inbox) = mpsc::unbounded_channel();
         let task = OptimisticTask {
             connector,
             keys,
-            origin,
+            priority,
             command_timeout: settings.command_timeout,
             events: settings.events.clone(),
             connection: None,
@@ -121,7 +113,7 @@ impl OptimisticCalls {
 struct OptimisticTask {
     connector: Connector,
     keys: Keys,
-    origin: CallPriority,
+    priority: CallPriority,
     command_timeout: Duration,
     events: Events,
     connection: Option<NewConnection>,
@@ -144,7 +136,7 @@ impl OptimisticTask {
     }
 
     async fn work(&mut self, inbox: &mut mpsc::UnboundedReceiver<OptimisticCall>) {
-        let is_background = self.origin == CallPriority::Background;
+        let is_background = self.priority == CallPriority::Background;
         while let Some(OptimisticCall {
             request,
             mut reply_to,

@@ -329,7 +329,7 @@ pub(crate) const fn reads_other_keys(request: &Request) -> bool {
     }
 }
 
-/// Writes the argument by which a script refuses to create a key if its side keys belong to another name.
+/// Writes the argument by which a script refuses to create a key if its auxiliary keys belong to another name.
 fn write_alias(request: &Request, keys: &Keys, args: &mut ArgWriter) {
     match keys.alias(&request.subject.name) {
         Some(alias) => args.text(&alias),

@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 use super::lock_slot;
 use super::nodes::Nodes;
 use super::redirect::NextAttempt;
-use super::router::{CallPriority, send_request};
+use super::router::send_request;
 use crate::engine::StoreError;
+use crate::engine::redis::call_priority::CallPriority;
 use crate::engine::redis::slot::Slot;
 use crate::engine::redis::{background, scripts};
 use crate::protocol::lease::CHECK_LEASE;
@@ -99,5 +100,5 @@ fn limit(requests: &[Request]) -> Duration {
 }
 
 async fn call_single(nodes: &Nodes, request: &Request, limit: Duration) -> RenewResult {
-    send_request(nodes, request, CallPriority::Background(limit)).await
+    send_request(nodes, request, CallPriority::Background, Some(limit)).await
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::lock_slot;
 use super::nodes::Nodes;
 use super::redirect::NextAttempt;
+use crate::engine::redis::call_priority::CallPriority;
 use crate::engine::redis::connector::CallStart;
 use crate::engine::redis::node_addr::NodeAddr;
 use crate::engine::redis::slot::Slot;
@@ -16,24 +17,17 @@ use crate::protocol::{Reply, Request};
 /// Redirects that are followed at once. After that many, the servers do not agree yet, and the call waits for a refresh.
 const MAX_REDIRECTS: u32 = 3;
 
-/// The connection and time limit of a request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum CallPriority {
-    /// The driver alone waits for the reply, together with the replies to other requests, all of them within this limit.
-    Background(Duration),
-    /// A caller waits for the reply.
-    Foreground,
-}
-
-/// Sends a request to the server that owns its slot and returns the reply.
+/// Sends a request to the server that owns its slot and returns the reply. The driver waits for the replies to several
+/// background requests together, all of them within `limit`.
 pub(super) async fn send_request(
     nodes: &Nodes,
     request: &Request,
-    lane: CallPriority,
+    priority: CallPriority,
+    limit: Option<Duration>,
 ) -> Result<Reply, StoreError> {
     let slot = lock_slot::slot(&nodes.keys, &request.subject.channel())?;
     let mut router = Router::to(nodes, slot)?;
-    if let CallPriority::Background(limit) = lane {
+    if let Some(limit) = limit {
         router.limit = router.limit.min(limit);
     }
     loop {
@@ -41,9 +35,9 @@ pub(super) async fn send_request(
             true => router.next_owner_hop().await?,
             false => router.next_hop().await?,
         };
-        let connection = match lane {
+        let connection = match priority {
             CallPriority::Foreground => node.connection_for(request),
-            CallPriority::Background(_) => node.background_connection_for(request),
+            CallPriority::Background => node.background_connection_for(request),
         };
         match single::call(connection, &node.keys, request, asking).await {
             Err(failure) => router.retry_after(failure).await?,

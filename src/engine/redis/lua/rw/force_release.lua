@@ -1,5 +1,7 @@
 -- Releases the read/write lock, whichever owners hold it.
 --
+-- Needs: format/owner.lua (is_owner), format/read_write.lua (read_count), rw/holds.lua (is_part, mode_of, short_values,
+--        some_fields)
 -- KEYS  1 the lock
 -- ARGV  1 its channel   2 prefix of the readers' timeout keys
 -- Returns  1 released   0 it was free

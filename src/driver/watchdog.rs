@@ -93,7 +93,7 @@ impl Schedule {
     }
 
     /// Verifies all holds at once, because the store may have forgotten its grants.
-    fn suspect_all(&self) {
+    fn mark_all_suspect(&self) {
         if planted!(RestartNotNoticed) {
             return;
         }
@@ -268,7 +268,7 @@ async fn watch(
         tokio::select! {
             // A client that holds nothing need not know.
             () = &mut incarnation_changed, if !schedule.is_empty() => {
-                schedule.suspect_all();
+                schedule.mark_all_suspect();
                 incarnation_changed = engine.clone().incarnation_changed();
             }
             () = clock.sleep_until(next) => {}

@@ -319,7 +319,7 @@ impl<K: 'static> Lock<K> {
     pub fn run<T>(&self, work: impl FnOnce(Held<K>) -> T) -> Result<T, RunError<T>> {
         let guard = self.acquire()?;
         let output = work(guard.held());
-        match guard.conclude() {
+        match guard.release_after_run() {
             Ok(()) => Ok(output),
             Err(error) => Err(RunError::with_output(error, output)),
         }

@@ -176,7 +176,7 @@ impl<K> Guard<K> {
                 emit_in_call!(
                     held.hold.core.events,
                     "distlock::release",
-DEBUG,
+                    DEBUG,
                     { lock: debug(held.hold.subject.name.clone()), owner: held.owner() },
                     "released"
                 );
@@ -185,9 +185,9 @@ DEBUG,
     }
 
     /// Releases the lock after work that was done under it; fails only if the lock was not held until then.
-    pub(crate) async fn conclude(self) -> Result<(), Error> {
+    pub(crate) async fn release_after_run(self) -> Result<(), Error> {
         let name = self.held.hold.subject.name.clone();
-        let concluded = release::conclude(self.hold_ref).await;
+        let concluded = release::release_after_run(self.hold_ref).await;
         concluded.map_err(|error| Error::of(&name, error))
     }
 

@@ -334,7 +334,7 @@ impl<K> Lock<K> {
         async move {
             let guard = acquiring.await?;
             let output = guard.while_held(work(guard.held())).await?;
-            RunError::unless_held(guard.conclude().await, output)
+            RunError::unless_held(guard.release_after_run().await, output)
         }
     }
 
@@ -407,14 +407,14 @@ impl<K> Lock<K> {
             },
             keep_alive: matches!(lease, Lease::KeepAlive(_)),
             max_hold: self.max_hold,
-            peer_ttl_cap: None,
+            redisson_ttl_cap: None,
         };
         Ok(AcquireParams {
             subject: self.subject.clone(),
             terms: self.core.terms(self.subject.kind, terms),
             wait_mode: self.wait.wait_mode(),
             local_owner: self.owner.as_ref().map(Owner::local_owner),
-            upgrade_from: None,
+            other_side: None,
             permits: self.permits,
         })
     }

@@ -171,8 +171,10 @@ impl MultiGuard {
     }
 
     /// Releases the locks after work that was done under them; fails only if one of them was not held until then.
-    pub(crate) async fn conclude(self) -> Result<(), Error> {
-        multi::conclude(self.hold_refs).await.map_err(Error::all_of)
+    pub(crate) async fn release_after_run(self) -> Result<(), Error> {
+        multi::release_after_run(self.hold_refs)
+            .await
+            .map_err(Error::all_of)
     }
 
     /// Stops renewing and leaves the locks to their leases, as [`Guard::forget`](crate::Guard::forget) does.

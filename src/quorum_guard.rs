@@ -170,8 +170,8 @@ impl QuorumGuard {
     }
 
     /// Releases the lock after work that was done under it; fails only if most servers did not hold it until then.
-    pub(crate) async fn conclude(self) -> Result<(), Error> {
-        self.held.0.conclude().await.map_err(Error::all_of)
+    pub(crate) async fn release_after_run(self) -> Result<(), Error> {
+        self.held.0.release_after_run().await.map_err(Error::all_of)
     }
 
     /// Stops renewing and leaves the lock to its leases, as [`Guard::forget`](crate::Guard::forget) does. Servers that

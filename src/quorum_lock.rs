@@ -244,7 +244,7 @@ impl QuorumLock {
         async move {
             let guard = acquiring.await?;
             let output = guard.while_held(work(guard.held())).await?;
-            RunError::unless_held(guard.conclude().await, output)
+            RunError::unless_held(guard.release_after_run().await, output)
         }
     }
 

@@ -187,7 +187,7 @@ impl<K> Guard<K> {
             terms: hold.core.terms(kind, hold.terms),
             wait_mode: Wait::default().wait_mode(),
             local_owner: hold.local_owner,
-            upgrade_from: Some(hold.owner),
+            other_side: Some(hold.owner),
             permits: PermitRequest::ONE,
         }
     }

@@ -85,7 +85,7 @@ impl<F: Future> Future for Task<F> {
 }
 
 /// Makes a future that is about to be spawned a task of the current process.
-pub(crate) fn in_process<F: Future>(future: F) -> Task<F> {
+pub(crate) fn tag_simulated_process<F: Future>(future: F) -> Task<F> {
     Task {
         process: CURRENT.with_borrow(Clone::clone),
         future: Box::pin(future),

@@ -79,10 +79,10 @@ impl<K: 'static> Guard<K> {
     }
 
     /// Releases the lock after work that was done under it; fails only if it was not held until then.
-    pub(super) fn conclude(self) -> Result<(), Error> {
+    pub(super) fn release_after_run(self) -> Result<(), Error> {
         let Self { guard, worker } = self;
         match Arc::try_unwrap(guard) {
-            Ok(guard) => worker.run(guard.conclude())?,
+            Ok(guard) => worker.run(guard.release_after_run())?,
             Err(shared) => {
                 // A second reference exists only in a forked child: leaked work keeps it.
                 std::mem::forget(shared);

@@ -84,7 +84,7 @@ impl MultiLock {
     pub fn run<T>(&self, work: impl FnOnce(MultiHeld) -> T) -> Result<T, RunError<T>> {
         let guard = self.acquire()?;
         let output = work(guard.held());
-        match guard.conclude() {
+        match guard.release_after_run() {
             Ok(()) => Ok(output),
             Err(error) => Err(RunError::with_output(error, output)),
         }
@@ -135,8 +135,8 @@ impl MultiGuard {
         self.workers.run(self.guard.release())
     }
 
-    fn conclude(self) -> Result<(), Error> {
-        self.workers.run(self.guard.conclude())
+    fn release_after_run(self) -> Result<(), Error> {
+        self.workers.run(self.guard.release_after_run())
     }
 
     /// Stops renewing and leaves the locks to their leases. See [`crate::MultiGuard::forget`].

@@ -91,7 +91,7 @@ impl QuorumLock {
     pub fn run<T>(&self, work: impl FnOnce(QuorumHeld) -> T) -> Result<T, RunError<T>> {
         let guard = self.acquire()?;
         let output = work(guard.held());
-        match guard.conclude() {
+        match guard.release_after_run() {
             Ok(()) => Ok(output),
             Err(error) => Err(RunError::with_output(error, output)),
         }
@@ -142,8 +142,8 @@ impl QuorumGuard {
         self.workers.run(self.guard.release())
     }
 
-    fn conclude(self) -> Result<(), Error> {
-        self.workers.run(self.guard.conclude())
+    fn release_after_run(self) -> Result<(), Error> {
+        self.workers.run(self.guard.release_after_run())
     }
 
     /// Stops renewing and leaves the lock to its leases. See [`crate::QuorumGuard::forget`].

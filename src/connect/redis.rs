@@ -52,7 +52,7 @@ pub(super) async fn connect(
         scripts,
         lazy_connect: store.lazy_connect,
         durability: durability(store, scripts)?,
-        shard: None,
+        cluster_node: None,
         events: background.events(),
         network: store.network(),
     };
@@ -60,11 +60,11 @@ pub(super) async fn connect(
     let engine: Result<Arc<dyn Engine>, StoreError> = if url.scheme() == "redis-cluster" {
         let seeds = with_ports(&hosts, DEFAULT_PORT);
         let cluster = Cluster::connect(&seeds, address, pubsub_mode, settings, runtime);
-        let cluster = waker_executor.with_proxy(cluster).await;
+        let cluster = waker_executor.with_waker_proxy(cluster).await;
         cluster.map(|cluster| cluster as Arc<dyn Engine>)
     } else {
         let redis = Redis::connect(address, settings, runtime);
-        let redis = waker_executor.with_proxy(redis).await;
+        let redis = waker_executor.with_waker_proxy(redis).await;
         redis.map(|redis| redis as Arc<dyn Engine>)
     };
     let engine = engine.map_err(|failure| {

@@ -35,7 +35,7 @@ pub(super) async fn connect(store: &StoreConfig<'_>, url: &Url) -> Result<Connec
     let waker_executor = background.waker_executor();
     let engine = Sqlite::connect(settings, background.runtime());
     let engine = waker_executor
-        .with_proxy(engine)
+        .with_waker_proxy(engine)
         .await
         .map_err(|failure| Error::from_failure(&name, failure))?;
     Ok(Connected {

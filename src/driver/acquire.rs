@@ -29,7 +29,7 @@ pub(crate) struct AcquireParams {
     pub(crate) wait_mode: WaitMode,
     pub(crate) local_owner: Option<LocalOwner>,
     /// The owner's hold on the other side of a read/write lock, on the strength of which the lock is granted.
-    pub(crate) upgrade_from: Option<OwnerId>,
+    pub(crate) other_side: Option<OwnerId>,
     /// The number of permits, for a semaphore.
     pub(crate) permits: PermitRequest,
 }
@@ -49,7 +49,7 @@ impl AcquireParams {
     pub(super) fn waiting_options(&self) -> AttemptOptions {
         let kind = self.subject.kind;
         AttemptOptions {
-            waits: self.registers_waiters().then_some(kind.longest_sleep() * 3),
+            waiter_ttl: self.registers_waiters().then_some(kind.longest_sleep() * 3),
             bypass_writers: false,
         }
     }
@@ -133,16 +133,16 @@ pub(crate) fn acquire(
             // grant that arrived before a fork exists in two processes.
             core.ensure_usable()?;
             emit_in_call!(
-                            core.events,
-                            "distlock::acquire",
-            DEBUG,
-                            {
-                                lock: debug(params.subject.name.clone()),
-                                owner: display(hold_ref.hold().owner),
-                                waited: debug(core.clock.now().since(begun)),
-                            },
-                            "granted"
-                        );
+                core.events,
+                "distlock::acquire",
+                DEBUG,
+                {
+                    lock: debug(params.subject.name.clone()),
+                    owner: display(hold_ref.hold().owner),
+                    waited: debug(core.clock.now().since(begun)),
+                },
+                "granted"
+            );
         }
         Ok(got)
     }
@@ -191,7 +191,18 @@ pub(super) async fn try_once(
     }
 }
 
-/// Waits in the queue. The future is small, because ten thousand of them may wait here: the state that only the head
+/// Waits in the queue. The path of a waiting acquire:
+///
+/// 1. [`QueueEntry::enter`] (`queue_entry`) enters the local queue of the name (`wait_queues`, `wait_queue`).
+/// 2. The first in the queue is its head and sends its first request at once. The others sleep in their entry until
+///    their `waiter` is woken, with a [`WakeReason`].
+/// 3. Woken with a hold that was handed off, a waiter is done; woken to send a request, it is the new head.
+/// 4. The head runs a [`HeadAttempt`] (`queue_head`): it subscribes, sleeps and sends requests as
+///    `protocol::acquire` decides, and returns to 3 if it is woken for something else.
+/// 5. Each request is an `acquire_request`, which `undo_on_drop` undoes in the background if its outcome is unknown.
+/// 6. A grant makes the head leave the queue (`QueueEntry::granted`); dropping the entry lets the next waiter go on.
+///
+/// The future is small, because ten thousand of them may wait here: the state that only the head
 /// needs is boxed.
 #[expect(
     clippy::manual_async_fn,
@@ -244,8 +255,8 @@ fn wait_in_queue(
         };
         loop {
             let not_before = match reason {
-                WakeReason::Transferred(hold_ref) => {
-                    entry.set_transferred();
+                WakeReason::HandedOff(hold_ref) => {
+                    entry.set_handed_off();
                     return Ok(Some(hold_ref));
                 }
                 WakeReason::Closed => return Err(DriverError::Closed),

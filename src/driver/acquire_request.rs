@@ -29,14 +29,14 @@ pub(super) enum AcquireOutcome {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AttemptOptions {
     /// How long the store takes this waiter for present, where the store registers waiters.
-    pub(super) waits: Option<Duration>,
+    pub(super) waiter_ttl: Option<Duration>,
     /// Whether a reader bypasses waiting writers.
     pub(super) bypass_writers: bool,
 }
 
 /// Sends one acquire request for a lock that the owner does not hold yet. Dropping the future, or losing the reply, has
-/// the request undone, and its owner must not be used again; the outcome `Busy` returns the owner. The request is
-/// `sent` now or has been a moment ago: the store's clock started no earlier.
+/// the request undone, and its owner must not be used again; the outcome `Busy` returns the owner. `sent`
+/// is read before sending, so the lease in the store cannot have started earlier.
 pub(super) async fn send_acquire(
     core: &Arc<Core>,
     params: &AcquireParams,
@@ -106,10 +106,10 @@ pub(super) fn request(
         owner,
         entry: Entry::Fresh,
         lease: params.terms.lease,
-        seen: core.tokens.seen(&params.subject),
-        waits: options.waits,
-        upgrade_from: params
-            .upgrade_from
+        min_token: core.tokens.seen(&params.subject),
+        waiter_ttl: options.waiter_ttl,
+        other_side: params
+            .other_side
             .or_else(|| Some(core.other_side(params)?.owner)),
         bypass_writers: options.bypass_writers,
         permits: params.permits,
@@ -148,9 +148,9 @@ impl RequestId {
             return request(core, params, self.owner, options);
         };
         let change = CounterOp::Take {
-            place: self.owner,
+            queue_owner: self.owner,
             count: params.permits.count,
-            waits: options.waits,
+            waiter_ttl: options.waiter_ttl,
         };
         params.subject.request(Action::CounterOp { key, change })
     }

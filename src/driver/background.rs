@@ -8,9 +8,9 @@ use tokio::task::JoinSet;
 
 use super::{Core, cleanup, thread, watchdog};
 use crate::engine::events::Events;
-use crate::engine::in_process;
 use crate::engine::supervise::{Restarts, catch_panic};
-use crate::engine::waker_executor::{WakerExecutor, is_protected, trust_this_waker};
+use crate::engine::tag_simulated_process;
+use crate::engine::waker_executor::{WakerExecutor, is_lease_thread, trust_current_waker};
 
 /// The place for work that must not stop when the caller's runtime is busy, blocked or gone.
 pub(crate) enum Background {
@@ -55,7 +55,7 @@ impl Background {
     pub(crate) fn events(&self) -> Events {
         match self {
             // For blocking calls the caller's runtime is the library's own.
-            Self::Caller(_) if is_protected() => Events::queued(),
+            Self::Caller(_) if is_lease_thread() => Events::queued(),
             Self::Caller(_) => Events::inline(),
             #[cfg(feature = "simulation")]
             Self::Simulated(_) => Events::inline(),
@@ -91,7 +91,7 @@ impl Background {
         let engine = core.engine.clone();
         let watchdog = watchdog::run(schedule, engine, core.settings.clone(), core.id.clone());
         let watchdog = async {
-            trust_this_waker().await;
+            trust_current_waker().await;
             watchdog.await;
         };
         match self {
@@ -105,7 +105,7 @@ impl Background {
             }
             #[cfg(feature = "simulation")]
             Self::Simulated(runtime) => {
-                runtime.spawn(in_process(background_tasks(core, watchdog)));
+                runtime.spawn(tag_simulated_process(background_tasks(core, watchdog)));
             }
         }
     }
@@ -123,8 +123,8 @@ fn background_tasks(
     async move {
         let timeouts = call_timeouts.count(events.clone());
         let tasks = [
-            tokio::spawn(in_process(watchdog)),
-            tokio::spawn(in_process(timeouts)),
+            tokio::spawn(tag_simulated_process(watchdog)),
+            tokio::spawn(tag_simulated_process(timeouts)),
         ];
         let mut working = JoinSet::new();
         let mut restarts = Restarts::new("cleanup", &events);

@@ -82,7 +82,10 @@ impl CallTimeouts {
         })
     }
 
-    pub(super) const fn limit<A: Future + Unpin>(&self, future: A) -> WithCallTimeout<'_, A> {
+    pub(super) const fn with_timeout<A: Future + Unpin>(
+        &self,
+        future: A,
+    ) -> WithCallTimeout<'_, A> {
         WithCallTimeout {
             future,
             call_timeouts: self,

@@ -13,8 +13,8 @@ use tokio::task::{JoinError, JoinSet};
 use super::cleanup_job::CleanupJob;
 use super::undo_on_drop::InFlight;
 use crate::engine::events::Events;
-use crate::engine::in_process;
 use crate::engine::supervise::Panicked;
+use crate::engine::tag_simulated_process;
 
 /// How many jobs send requests to the store at the same time.
 const MAX_CONCURRENT_JOBS: usize = 64;
@@ -119,7 +119,7 @@ pub(super) async fn run(
             entry = jobs.recv() => match entry {
                 Some(CleanupEntry { job, in_flight, open }) => {
                     let permits = permits.clone();
-                    working.spawn(in_process(async move {
+                    working.spawn(tag_simulated_process(async move {
                         job.finish(in_flight, &permits).await;
                         // Named, so that it is moved into this future and dropped only now.
                         drop(open);

@@ -27,19 +27,20 @@ const MAX_PANICS: u32 = 3;
 pub(crate) enum CleanupJob {
     /// Lower the store's count to the number of guards. If an acquire is in doubt, undo it, so that it cannot raise the
     /// count later.
-    Recount {
+    SyncCount {
         hold: Arc<Hold>,
         in_doubt: Option<u32>,
     },
     /// Remove every trace of a hold that has ended.
     Release(Arc<Hold>),
-    /// Undo a first acquire whose outcome is unknown; or leave the store's queue, if every request got a reply.
+    /// Undo a first acquire whose outcome is unknown, or only leave the store's queue.
     Undo {
         core: Arc<Core>,
         subject: Subject,
         owner: OwnerId,
         lease: Duration,
-        all_replied: bool,
+        /// No request of the owner is in doubt: the job only removes its entry from the store's queue.
+        leaves_queue_only: bool,
         /// The queue entry to remove as well, if the waiter queued under a different owner id.
         queued_owner: Option<OwnerId>,
     },
@@ -58,7 +59,7 @@ impl CleanupJob {
             subject: subject.clone(),
             owner,
             lease,
-            all_replied: false,
+            leaves_queue_only: false,
             queued_owner: None,
         }
     }
@@ -75,7 +76,7 @@ impl CleanupJob {
             subject: subject.clone(),
             owner,
             lease,
-            all_replied: true,
+            leaves_queue_only: true,
             queued_owner: None,
         }
     }
@@ -112,7 +113,7 @@ impl CleanupJob {
 
     fn core(&self) -> &Arc<Core> {
         match self {
-            Self::Recount { hold, .. } | Self::Release(hold) => &hold.core,
+            Self::SyncCount { hold, .. } | Self::Release(hold) => &hold.core,
             Self::Undo { core, .. } => core,
         }
     }
@@ -127,7 +128,7 @@ impl CleanupJob {
             return;
         }
         let (core, lease) = match self {
-            Self::Recount { hold, .. } | Self::Release(hold) => {
+            Self::SyncCount { hold, .. } | Self::Release(hold) => {
                 (hold.core.clone(), hold.terms.lease)
             }
             Self::Undo { core, lease, .. } => (core.clone(), *lease),
@@ -170,8 +171,8 @@ impl CleanupJob {
         // Held while the request is in flight: a re-entry meanwhile would change the count that is sent. With a
         // timeout, because a re-entry that is never polled would keep the mutex forever.
         let _order = match self {
-            Self::Recount { hold, .. } => {
-                with_timeout(limit, Box::pin(hold.recount().lock())).await
+            Self::SyncCount { hold, .. } => {
+                with_timeout(limit, Box::pin(hold.count_order().lock())).await
             }
             Self::Release(_) | Self::Undo { .. } => None,
         };
@@ -221,7 +222,7 @@ impl CleanupJob {
     /// of the request need not do so any more.
     fn finished(&self) {
         let (core, subject) = match self {
-            Self::Recount { hold, .. } => (&hold.core, &hold.subject),
+            Self::SyncCount { hold, .. } => (&hold.core, &hold.subject),
             Self::Release(hold) => {
                 // This has no effect if the store has replied.
                 hold.release_given_up();
@@ -238,8 +239,8 @@ impl CleanupJob {
     /// ended, so that its release is another job.
     fn request(&self) -> Option<(Request, Option<Result<Reply, StoreError>>)> {
         let (core, request) = match self {
-            Self::Recount { hold, in_doubt } => {
-                return hold.recount_request(|state| {
+            Self::SyncCount { hold, in_doubt } => {
+                return hold.count_request(|state| {
                     let (owner, count) = (hold.owner, state.lease.count());
                     if state.lease.end().is_some() || count == 0 {
                         return None;
@@ -261,11 +262,11 @@ impl CleanupJob {
                 core,
                 subject,
                 owner,
-                all_replied,
+                leaves_queue_only,
                 ..
             } => {
                 let owner = *owner;
-                let undo = match all_replied {
+                let undo = match leaves_queue_only {
                     true => Action::Release { owner, left: 0 },
                     false => Action::Undo {
                         owner,
@@ -282,7 +283,7 @@ impl CleanupJob {
     /// Returns whether anything is left to do, now that the request in doubt got a reply after all.
     fn is_needed_after(&mut self, reply: &Reply) -> bool {
         match self {
-            Self::Recount { in_doubt, .. } => {
+            Self::SyncCount { in_doubt, .. } => {
                 *in_doubt = None;
                 true
             }
@@ -321,14 +322,14 @@ impl CleanupJob {
 
     fn owner(&self) -> &OwnerId {
         match self {
-            Self::Recount { hold, .. } | Self::Release(hold) => &hold.owner,
+            Self::SyncCount { hold, .. } | Self::Release(hold) => &hold.owner,
             Self::Undo { owner, .. } => owner,
         }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
         match self {
-            Self::Recount { hold, .. } | Self::Release(hold) => &hold.subject.name,
+            Self::SyncCount { hold, .. } | Self::Release(hold) => &hold.subject.name,
             Self::Undo { subject, .. } => &subject.name,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::field::debug;
 
 use super::acquire::{AcquireParams, WaitLimit, acquire};
-use super::release::retain;
+use super::release::detach_permits;
 use super::{Core, DriverError, unexpected_reply};
 use crate::engine::events::emit_in_call;
 use crate::engine::{StoreError, StoreErrorKind};
@@ -66,12 +66,12 @@ pub(crate) async fn update(
             return Err(DriverError::StoreError(with_doubt(failure, in_doubt)));
         }
         emit_in_call!(
-                    core.events,
-                    "distlock::acquire",
-        DEBUG,
-                    { lock: debug(subject.name.clone()), error: failure.detail.clone() },
-                    "no reply; sending the request again"
-                );
+            core.events,
+            "distlock::acquire",
+            DEBUG,
+            { lock: debug(subject.name.clone()), error: failure.detail.clone() },
+            "no reply; sending the request again"
+        );
         // Spread out, because many clients may have lost the same server at the same instant.
         let pause = backoff / 2 + spread(backoff / 2, core.fresh_seed());
         core.clock.sleep_until(Some(core.clock.now() + pause)).await;
@@ -94,15 +94,15 @@ pub(crate) async fn take(
             lease: TOMBSTONE_TTL,
             keep_alive: false,
             max_hold: None,
-            peer_ttl_cap: None,
+            redisson_ttl_cap: None,
         },
         wait_mode: WaitMode::Subscribe,
         local_owner: None,
-        upgrade_from: None,
+        other_side: None,
         permits: PermitRequest { count, of: None },
     };
     match acquire(core, &params, wait_limit).await? {
-        Some(hold_ref) => retain(hold_ref).map(|()| true),
+        Some(hold_ref) => detach_permits(hold_ref).map(|()| true),
         None => Ok(false),
     }
 }

@@ -33,16 +33,16 @@ pub(crate) struct Hold {
     state: Mutex<HoldState>,
     /// Created by the first task that waits for the end: most holds are released before there is one.
     ended: OnceLock<Box<Notify>>,
-    /// Orders re-entries and partial releases, so that the store's count follows the number of guards. A tokio mutex,
-    /// because it is held while a request is in flight.
-    recount: OnceLock<Box<tokio::sync::Mutex<()>>>,
+    /// The mutex that orders re-entries and partial releases, so that the store's count follows the number of guards. A
+    /// tokio mutex, because it is held while a request is in flight.
+    count_order: OnceLock<Box<tokio::sync::Mutex<()>>>,
 }
 
 #[derive(Debug)]
 pub(super) struct HoldState {
     pub(super) lease: LeaseState,
-    /// Numbers the acquires, so that each of them can be undone.
-    pub(super) attempts: u32,
+    /// The number of the owner's last acquire: each has its own, so that it can be undone.
+    pub(super) acquire_seq: u32,
     /// A request of the owner got no reply, and may still reach the store.
     pub(super) has_orphan_request: bool,
     /// The outcome of the release.
@@ -68,7 +68,7 @@ impl Hold {
     ) -> Option<HoldRef> {
         let mut lease = LeaseState::granted(params.terms, sent, now)?;
         if params.subject.kind.is_inspectable() && core.schedule.is_suspect(sent) {
-            lease.suspect(now);
+            lease.mark_suspect(now);
         }
         let AcquireParams {
             subject,
@@ -117,7 +117,7 @@ impl Hold {
         lease: LeaseState,
     ) -> HoldRef {
         let hold = Arc::new(Self {
-            id: core.fresh_hold(),
+            id: core.next_hold_id(),
             core: core.clone(),
             subject: subject.clone(),
             owner,
@@ -126,7 +126,7 @@ impl Hold {
             terms,
             state: Mutex::new(HoldState {
                 lease,
-                attempts: 1,
+                acquire_seq: 1,
                 has_orphan_request: false,
                 outcome: ReleaseOutcome::default(),
                 due: None,
@@ -134,7 +134,7 @@ impl Hold {
                 renewal_error: None,
             }),
             ended: OnceLock::new(),
-            recount: OnceLock::new(),
+            count_order: OnceLock::new(),
         });
         if let Some(local_owner) = local_owner {
             core.owners.insert(local_owner, hold.clone());
@@ -154,8 +154,8 @@ impl Hold {
     }
 
     /// Returns the mutex that orders re-entries and partial releases.
-    pub(super) fn recount(&self) -> &tokio::sync::Mutex<()> {
-        self.recount.get_or_init(Box::default)
+    pub(super) fn count_order(&self) -> &tokio::sync::Mutex<()> {
+        self.count_order.get_or_init(Box::default)
     }
 
     /// Returns a request about this hold.
@@ -165,7 +165,7 @@ impl Hold {
 
     /// Builds a request that states how often the lock is held. A store that replies without I/O gets the request here,
     /// under the lock that keeps the count from changing.
-    pub(super) fn recount_request(
+    pub(super) fn count_request(
         &self,
         action: impl FnOnce(&mut HoldState) -> Option<Action>,
     ) -> Option<(Request, Option<Result<Reply, StoreError>>)> {
@@ -261,7 +261,7 @@ impl Hold {
                     return None;
                 }
             }
-            self.core.waker_executor.with_proxy(ended).await;
+            self.core.waker_executor.with_waker_proxy(ended).await;
         }
     }
 
@@ -324,12 +324,12 @@ impl Hold {
     }
 
     /// Notes that the store may have forgotten the hold.
-    pub(super) fn suspect(self: &Arc<Self>) {
+    pub(super) fn mark_suspect(self: &Arc<Self>) {
         if !self.subject.kind.is_inspectable() {
             return;
         }
         let now = self.now();
-        self.state().lease.suspect(now);
+        self.state().lease.mark_suspect(now);
         self.reschedule();
     }
 

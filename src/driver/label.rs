@@ -13,7 +13,7 @@ use crate::engine::events::Events;
 use crate::engine::{Engine, StoreErrorKind};
 use crate::protocol::Moment;
 
-/// How long a label outlives its last announcement, and three times the interval of the announcements.
+/// TTL of a label; the client publishes it again after every third of it.
 const TTL: Duration = Duration::from_secs(90);
 
 /// How often a closed client tries to withdraw its label over connections that end before the reply.

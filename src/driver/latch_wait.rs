@@ -86,7 +86,7 @@ impl LatchWaiter<'_> {
                         }
                     };
                     tokio::select! {
-                        () = self.core.waker_executor.with_proxy(notified) => {}
+                        () = self.core.waker_executor.with_waker_proxy(notified) => {}
                         () = self.core.clock.sleep_until(Some(until)) => {}
                     }
                     self.machine.woken(self.now())
@@ -111,7 +111,8 @@ impl LatchWaiter<'_> {
         require_runtime()?;
         let limit = self.core.request_timeout(self.machine.deadline());
         let call = self.core.engine.clone().subscribe(self.subject.channel());
-        let result = with_timeout(limit, self.core.waker_executor.with_proxy_unpin(call)).await;
+        let result =
+            with_timeout(limit, self.core.waker_executor.with_waker_proxy_unpin(call)).await;
         result.unwrap_or_else(|| Err(no_reply(limit)))
     }
 

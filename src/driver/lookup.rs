@@ -175,7 +175,7 @@ pub(crate) async fn labels(
 pub(crate) async fn monitor(core: &Core, pattern: String) -> Result<ChangeFeed, DriverError> {
     core.ensure_usable()?;
     let feed = core.engine.clone().monitor(pattern);
-    let feed = core.waker_executor.with_proxy_unpin(feed).await;
+    let feed = core.waker_executor.with_waker_proxy_unpin(feed).await;
     feed.map_err(DriverError::StoreError)
 }
 
@@ -242,7 +242,11 @@ pub(crate) async fn diagnose(core: &Core, probe: bool) -> Result<Vec<Diagnostic>
     // that.
     let limit = core.settings.command_timeout.saturating_mul(2);
     let diagnostics = core.engine.clone().diagnose(probe);
-    let diagnostics = with_timeout(limit, core.waker_executor.with_proxy_unpin(diagnostics)).await;
+    let diagnostics = with_timeout(
+        limit,
+        core.waker_executor.with_waker_proxy_unpin(diagnostics),
+    )
+    .await;
     let diagnostics = diagnostics.unwrap_or_else(|| Err(no_reply(limit)));
     diagnostics.map_err(DriverError::StoreError)
 }

@@ -3,8 +3,9 @@
 //! - [`acquire`] drives one acquisition: without queueing ([`reenter`]), in the wait queue, and at its head
 //!   ([`queue_head`]), which sends requests to the store ([`acquire_request`]); [`release`] drives one release;
 //! - [`server_queue`] waits in a queue that the store keeps, and registers its ticket ([`ticket_registry`]);
-//!   [`wait_queues`] keeps the local queue for each name ([`wait_queue`]) and hands locks off in memory; a waiter has a
-//!   [`queue_entry`] in it, and a [`waiter`] through which it is notified;
+//!   [`wait_queues`] keeps the local queue for each name ([`wait_queue`]) and hands locks off in memory (a lock that changes
+//!   its owner in the store is transferred); a waiter has a [`queue_entry`] in it, and a [`waiter`] through which it is
+//!   notified;
 //! - [`hold`] is one grant while it lasts, shared by its guards (a [`hold_ref`] each) and the watchdog, with a longer
 //!   lease on request ([`extend`]) and the [`release_outcome`] of its release; [`owners`] finds the hold again for an
 //!   owner that may re-enter it, [`tokens`] keeps the fencing tokens that the client has seen;
@@ -21,6 +22,10 @@
 //! - [`cleanup`] finishes work that has no waiting caller, one [`cleanup_job`] at a time: releases of dropped guards,
 //!   requests with unknown outcomes. Cleanup and the watchdog run in the [`background`], on a [`thread`] of their own,
 //!   and a panic there is caught; [`clock`] is the only clock.
+//!
+//! Wakers may be the application's code, so futures that a lease thread might wake go through `with_waker_proxy`
+//! (`engine/waker_executor.rs`). `planted!(Name)` is false in every ordinary build; in a test build it is true for the one
+//! deliberate bug that the tests have to find (`src/planted.rs`).
 //!
 //! Std mutexes are locked in the order wait queues → waiter → hold → owners → schedule, a store's own mutexes last, and
 //! none across an await. Wakers are woken under the mutex of the wait queues: a waker that runs its task inside of
@@ -159,7 +164,7 @@ pub(crate) struct Core {
     numbers: AtomicI64,
     /// Random bits that distinguish clients whose counters run alike.
     salt: u64,
-    holds: AtomicU64,
+    next_hold_id: AtomicU64,
 }
 
 impl Core {
@@ -183,7 +188,7 @@ impl Core {
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             numbers: AtomicI64::new(1),
-            holds: AtomicU64::new(0),
+            next_hold_id: AtomicU64::new(0),
             owners: Owners::default(),
             wait_queues: WaitQueues::default(),
             ticket_registry: TicketRegistry::default(),
@@ -238,8 +243,8 @@ impl Core {
         self.salt.wrapping_add(number)
     }
 
-    fn fresh_hold(&self) -> u64 {
-        self.holds.fetch_add(1, Ordering::Relaxed)
+    fn next_hold_id(&self) -> u64 {
+        self.next_hold_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns whether this is a forked child: the connections and leases belong to its parent.
@@ -258,7 +263,7 @@ impl Core {
             if self.is_closed() {
                 return;
             }
-            self.waker_executor.with_proxy(closing).await;
+            self.waker_executor.with_waker_proxy(closing).await;
         }
     }
 
@@ -272,7 +277,7 @@ impl Core {
         Ok(())
     }
 
-    /// Returns an error if a lease is longer than allowed. A lease that ends with its process does not end by the clock.
+    /// Returns an error if a lease is longer than the longest one that the client's settings allow.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), DriverError> {
         match self.settings.longest_lease {
             Some(longest) if lease > longest => Err(DriverError::LeaseTooLong(longest)),
@@ -282,12 +287,12 @@ impl Core {
 
     /// Returns the terms on which a lock of this kind is acquired.
     pub(crate) fn terms(&self, kind: Kind, mut terms: LeaseTerms) -> LeaseTerms {
-        terms.peer_ttl_cap = self
+        terms.redisson_ttl_cap = self
             .settings
             .redisson_watchdog_timeout
             .filter(|_| kind == Kind::Read);
-        if let Some(peer_ttl_cap) = terms.peer_ttl_cap.filter(|_| terms.keep_alive) {
-            terms.lease = terms.lease.min(peer_ttl_cap);
+        if let Some(redisson_ttl_cap) = terms.redisson_ttl_cap.filter(|_| terms.keep_alive) {
+            terms.lease = terms.lease.min(redisson_ttl_cap);
         }
         terms
     }
@@ -344,7 +349,7 @@ impl Core {
         call: BoxFuture<Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let limit = self.settings.command_timeout;
-        let reply = with_timeout(limit, self.waker_executor.with_proxy_unpin(call)).await;
+        let reply = with_timeout(limit, self.waker_executor.with_waker_proxy_unpin(call)).await;
         reply.unwrap_or_else(|| Err(no_reply(limit)))
     }
 
@@ -363,7 +368,7 @@ impl Core {
             return PendingCall::ready(reply);
         }
         match require_runtime() {
-            Ok(()) => PendingCall::sent(self.call_timeouts.limit(self.engine.call(request))),
+            Ok(()) => PendingCall::sent(self.call_timeouts.with_timeout(self.engine.call(request))),
             Err(failure) => PendingCall::ready(Err(failure)),
         }
     }
@@ -389,7 +394,7 @@ impl Core {
             let calls = pin!(self.cleanup.calls_finished());
             with_timeout(
                 CALLS_END_WITHIN,
-                self.waker_executor.with_proxy_unpin(calls),
+                self.waker_executor.with_waker_proxy_unpin(calls),
             )
             .await;
             // A call that got its reply in the meantime may have been granted a lock.
@@ -398,13 +403,16 @@ impl Core {
             self.withdraw_label().await;
             self.engine.clone().close().await;
         };
-        let finished =
-            with_timeout(limit, self.waker_executor.with_proxy_unpin(pin!(finish))).await;
+        let finished = with_timeout(
+            limit,
+            self.waker_executor.with_waker_proxy_unpin(pin!(finish)),
+        )
+        .await;
         // A program that ends now still receives its last events; a subscriber that is stuck does not keep it for long.
         let flushed = self.events.flushed();
         with_timeout(
             LAST_EVENTS.min(limit),
-            self.waker_executor.with_proxy_unpin(pin!(flushed)),
+            self.waker_executor.with_waker_proxy_unpin(pin!(flushed)),
         )
         .await;
         finished.is_some()

@@ -81,16 +81,18 @@ pub(crate) async fn release_all(hold_refs: Vec<HoldRef>) -> Result<(), Vec<Named
 }
 
 /// Releases all of these after work that was done under them; fails only if one of them was not held until now.
-pub(crate) async fn conclude(hold_refs: Vec<HoldRef>) -> Result<(), Vec<NamedDriverError>> {
+pub(crate) async fn release_after_run(
+    hold_refs: Vec<HoldRef>,
+) -> Result<(), Vec<NamedDriverError>> {
     let waker_executor = waker_executor_of(hold_refs.first().map(HoldRef::hold));
-    let concluding = hold_refs.into_iter().map(|hold_ref| {
+    let releasing = hold_refs.into_iter().map(|hold_ref| {
         let name = hold_ref.hold().subject.name.clone();
         async move {
-            let concluded = release::conclude(hold_ref).await;
-            concluded.map_err(|error| error.with(&name))
+            let outcome = release::release_after_run(hold_ref).await;
+            outcome.map_err(|error| error.with(&name))
         }
     });
-    collect_errors(join_all(&waker_executor, concluding).await)
+    collect_errors(join_all(&waker_executor, releasing).await)
 }
 
 /// Extends each of these leases to end `lease` from now at the earliest; returns the errors.
@@ -177,7 +179,7 @@ enum MultiRound {
     All {
         hold_refs: Vec<HoldRef>,
         /// Some locks were acquired earlier than others.
-        late: bool,
+        needs_alignment: bool,
     },
     /// Not all locks were acquired in time: the locks that are held by then, and whether another owner is known to hold
     /// the next one.
@@ -195,11 +197,11 @@ impl MultiAcquire<'_> {
             let (hold_refs, stop) = match self.round().await? {
                 MultiRound::All {
                     hold_refs,
-                    late: false,
+                    needs_alignment: false,
                 } => return Ok(Some(hold_refs)),
                 MultiRound::All {
                     hold_refs,
-                    late: true,
+                    needs_alignment: true,
                 } => match self.align_leases(&hold_refs).await {
                     None => return Ok(Some(hold_refs)),
                     Some(stop) => (hold_refs, stop),
@@ -274,8 +276,11 @@ impl MultiAcquire<'_> {
                 Err(error) => return self.stop_or_fail(hold_refs, target, target.with(error)),
             }
         }
-        let late = steps > 1;
-        Ok(MultiRound::All { hold_refs, late })
+        let needs_alignment = steps > 1;
+        Ok(MultiRound::All {
+            hold_refs,
+            needs_alignment,
+        })
     }
 
     /// Ends the round after this error if the wait continues in spite of it; returns the error if not.

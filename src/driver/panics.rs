@@ -145,11 +145,11 @@ async fn claimed(
             lease: LEASE,
             keep_alive: true,
             max_hold: None,
-            peer_ttl_cap: None,
+            redisson_ttl_cap: None,
         },
         wait_mode: WaitMode::Subscribe,
         local_owner: None,
-        upgrade_from: None,
+        other_side: None,
         permits,
     };
     acquire(core, &params, wait_limit)

@@ -1,8 +1,8 @@
 //! The idempotency keys of requests that must not be carried out twice, while this client waits for their replies.
 //!
 //! The store keeps the outcome of every request from the oldest unacknowledged one on. A request that is never polled
-//! would let these grow with every other request, so the requests after it get a new lane: another id under which the
-//! store keeps their outcomes. The old lane stays as it is and expires, so that the abandoned request is still not
+//! would let these grow with every other request, so the requests after it get a new dedup session: another id under which the
+//! store keeps their outcomes. The old session stays as it is and expires, so that the abandoned request is still not
 //! carried out twice.
 
 use std::collections::{BTreeSet, HashMap};
@@ -14,20 +14,20 @@ use uuid::Uuid;
 use super::Core;
 use crate::protocol::{ClientId, IdempotencyKey, Moment, OwnerId, Subject};
 
-/// How many outcomes a lane may keep behind a request that is not acknowledged within the command timeout.
-const MAX_LANE_LENGTH: u32 = 1000;
+/// How many outcomes a session may keep behind a request that is not acknowledged within the command timeout.
+const MAX_SESSION_LENGTH: u32 = 1000;
 
-/// The lane of each subject that has requests in flight.
+/// The dedup session of each subject that has requests in flight.
 #[derive(Debug, Default)]
-pub(super) struct PendingKeys(Mutex<HashMap<Subject, KeyLane>>);
+pub(super) struct PendingKeys(Mutex<HashMap<Subject, DedupSession>>);
 
 /// Requests whose outcomes the store keeps together.
 #[derive(Debug)]
-struct KeyLane {
+struct DedupSession {
     id: ClientId,
     /// The numbers of the unacknowledged requests.
     open: BTreeSet<i64>,
-    /// Unacknowledged requests of earlier lanes. While there is one, the id of the first lane is not used again: a new
+    /// Unacknowledged requests of earlier sessions. While there is one, the id of the first session is not used again: a new
     /// request would acknowledge it.
     abandoned: BTreeSet<i64>,
     /// The smallest open number, as of the last request.
@@ -51,19 +51,19 @@ impl Core {
     /// any more.
     pub(super) fn new_idempotency_key(&self, subject: &Subject) -> IdempotencyKey {
         let now = self.clock.now();
-        let mut lanes = self.pending_keys.lock();
+        let mut sessions = self.pending_keys.lock();
         // Drawn under the lock: no smaller number is begun later, so that every request below `acked_below` is
         // acknowledged.
         let number = self.fresh_number();
-        let lane = lanes
+        let session = sessions
             .entry(subject.clone())
-            .or_insert_with(|| KeyLane::new(self.client, number, now));
-        if lane.is_stuck(now, self.settings.command_timeout) {
-            lane.abandon(number, now);
+            .or_insert_with(|| DedupSession::new(self.client, number, now));
+        if session.is_stuck(now, self.settings.command_timeout) {
+            session.abandon(number, now);
         }
-        let acked_below = lane.begin(number, now);
+        let acked_below = session.begin(number, now);
         IdempotencyKey {
-            id: OwnerId::new(lane.id, number),
+            id: OwnerId::new(session.id, number),
             acked_below,
         }
     }
@@ -80,18 +80,18 @@ impl Core {
     /// Acknowledges a request whose outcome is known, or given up: the store need not remember it, and refuses the
     /// request if it still arrives.
     pub(super) fn acknowledge_key(&self, subject: &Subject, id: OwnerId) {
-        let mut lanes = self.pending_keys.lock();
-        if let Some(lane) = lanes.get_mut(subject) {
-            lane.open.remove(&id.number());
-            lane.abandoned.remove(&id.number());
-            if lane.open.is_empty() && lane.abandoned.is_empty() {
-                lanes.remove(subject);
+        let mut sessions = self.pending_keys.lock();
+        if let Some(session) = sessions.get_mut(subject) {
+            session.open.remove(&id.number());
+            session.abandoned.remove(&id.number());
+            if session.open.is_empty() && session.abandoned.is_empty() {
+                sessions.remove(subject);
             }
         }
     }
 }
 
-impl KeyLane {
+impl DedupSession {
     const fn new(id: ClientId, oldest: i64, since: Moment) -> Self {
         Self {
             id,
@@ -106,10 +106,10 @@ impl KeyLane {
     /// Returns whether the oldest request has been unacknowledged for longer than the command timeout, and many were
     /// begun behind it.
     fn is_stuck(&self, now: Moment, command_timeout: Duration) -> bool {
-        self.behind >= MAX_LANE_LENGTH && now.since(self.since) > command_timeout
+        self.behind >= MAX_SESSION_LENGTH && now.since(self.since) > command_timeout
     }
 
-    /// Begins a new lane with this request. The old lane is not written to any more, and expires.
+    /// Begins a new session with this request. The old session is not written to any more, and expires.
     fn abandon(&mut self, number: i64, now: Moment) {
         let id = ClientId::new(Uuid::new_v4().into_bytes());
         let mut old = std::mem::replace(self, Self::new(id, number, now));
@@ -131,7 +131,7 @@ impl KeyLane {
 }
 
 impl PendingKeys {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Subject, KeyLane>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Subject, DedupSession>> {
         // No user code runs under this lock, so the data of a poisoned one is consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

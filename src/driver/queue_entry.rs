@@ -91,7 +91,7 @@ impl<'a> QueueEntry<'a> {
     }
 
     /// Notes that the lock was handed off to this waiter, which is no longer in the queue.
-    pub(super) const fn set_transferred(&mut self) {
+    pub(super) const fn set_handed_off(&mut self) {
         self.finished = true;
     }
 
@@ -130,7 +130,7 @@ impl<'a> QueueEntry<'a> {
         match &self.waiter {
             Some(waiter) => {
                 let next = poll_fn(|cx| waiter.poll_wake(cx.waker()));
-                self.core.waker_executor.with_proxy_unpin(next).await
+                self.core.waker_executor.with_waker_proxy_unpin(next).await
             }
             None => {
                 self.core.closed().await;
@@ -184,7 +184,7 @@ impl<'a> QueueEntry<'a> {
             } else {
                 StoreStatus::Failed
             };
-            queue.streak_since = None;
+            queue.held_since = None;
         }
     }
 

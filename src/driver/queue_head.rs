@@ -125,12 +125,12 @@ impl<'a> HeadAttempt<'a> {
                             self.failure.forget();
                             if self.subscription.is_none() {
                                 emit_in_call!(
-                                                                    self.core.events,
-                                                                    "distlock::acquire",
-                                DEBUG,
-                                                                    { lock: debug(self.params.subject.name.clone()), ttl: debug(ttl) },
-                                                                    "waiting: another owner holds the lock"
-                                                                );
+                                    self.core.events,
+                                    "distlock::acquire",
+                                    DEBUG,
+                                    { lock: debug(self.params.subject.name.clone()), ttl: debug(ttl) },
+                                    "waiting: another owner holds the lock"
+                                );
                             }
                             entry.register(self.params);
                             if self.params.polls() && entry.has_subscribed_waiters() {
@@ -186,15 +186,15 @@ impl<'a> HeadAttempt<'a> {
                         }
                         Err(failure) if failure.is_transient() => {
                             emit_in_call!(
-                                                            self.core.events,
-                                                            "distlock::acquire",
-                            DEBUG,
-                                                            {
-                                                                lock: debug(self.params.subject.name.clone()),
-                                                                error: failure.detail.clone(),
-                                                            },
-                                                            "cannot subscribe; polling instead"
-                                                        );
+                                self.core.events,
+                                "distlock::acquire",
+                                DEBUG,
+                                {
+                                    lock: debug(self.params.subject.name.clone()),
+                                    error: failure.detail.clone(),
+                                },
+                                "cannot subscribe; polling instead"
+                            );
                             self.machine.subscribe_failed(self.core.clock.now())
                         }
                         Err(failure) => return Err(DriverError::StoreError(failure)),
@@ -204,7 +204,7 @@ impl<'a> HeadAttempt<'a> {
                     tokio::select! {
                         biased;
                         reason = entry.next_wake() => return Ok(HeadOutcome::Woken(reason)),
-                        () = self.core.waker_executor.with_proxy(next_notification(self.subscription.as_deref())) => {}
+                        () = self.core.waker_executor.with_waker_proxy(next_notification(self.subscription.as_deref())) => {}
                         () = self.sleep(Some(until)) => {}
                     }
                     self.machine.woken(self.core.clock.now())
@@ -238,7 +238,7 @@ impl<'a> HeadAttempt<'a> {
                 biased;
                 reason = entry.next_wake() => match reason {
                     WakeReason::SendRequest { .. } => pending_wake = Some(reason),
-                    WakeReason::Closed | WakeReason::Transferred(_) | WakeReason::Reenter => return Err(reason),
+                    WakeReason::Closed | WakeReason::HandedOff(_) | WakeReason::Reenter => return Err(reason),
                 },
                 outcome = &mut sending => return Ok((outcome, pending_wake)),
             }
@@ -254,7 +254,7 @@ impl<'a> HeadAttempt<'a> {
         let engine = self.core.engine.clone();
         let pending = engine.subscribe(self.params.subject.channel());
         tokio::select! {
-            subscription = self.core.waker_executor.with_proxy_unpin(pending) => Ok(entry.share_subscription(subscription?)),
+            subscription = self.core.waker_executor.with_waker_proxy_unpin(pending) => Ok(entry.share_subscription(subscription?)),
             () = self.sleep(Some(self.core.clock.now() + limit)) => Err(no_reply(limit)),
         }
     }

@@ -52,17 +52,17 @@ pub(crate) async fn acquire_quorum(
     loop {
         let hurried = attempt.is_hurried();
         let lost = match attempt.round().await {
-            QuorumRound::Won { hold_refs, late } => {
+            QuorumRound::Won { hold_refs, pending } => {
                 let quorum_hold = QuorumHold::new(targets.clone(), hold_refs, config);
                 // The votes may have taken longer than the lease.
                 if quorum_hold.check_end().is_none() {
-                    maintenance::start(&quorum_hold, late);
+                    maintenance::start(&quorum_hold, pending);
                     return Ok(Some(quorum_hold));
                 }
-                let late = DriverError::Lost(LostReason::Expired);
+                let error = DriverError::Lost(LostReason::Expired);
                 RoundLost {
                     busy: false,
-                    errors: vec![targets[0].with(late)],
+                    errors: vec![targets[0].with(error)],
                 }
             }
             QuorumRound::Lost(lost) => lost,
@@ -100,7 +100,7 @@ struct QuorumAcquire<'a> {
 enum QuorumRound {
     Won {
         hold_refs: Vec<(usize, HoldRef)>,
-        late: PendingVotes,
+        pending: PendingVotes,
     },
     Lost(RoundLost),
 }
@@ -141,8 +141,8 @@ impl QuorumAcquire<'_> {
                     hold_refs.push((index, hold_ref));
                 }
             }
-            let late = pending_votes;
-            return QuorumRound::Won { hold_refs, late };
+            let pending = pending_votes;
+            return QuorumRound::Won { hold_refs, pending };
         }
         // Requests in flight are undone, and grants are released.
         drop(pending_votes);

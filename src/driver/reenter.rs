@@ -56,35 +56,35 @@ async fn join_hold(
         state.lease.join(params.terms, now)
     };
     let hold_ref = HoldRef::new(hold.clone(), guard);
-    // A caller that is never polled would keep the mutex forever; after the timeout its request is no longer a recent
-    // one.
+    // A caller that holds the mutex and is never polled would keep it forever. After the timeout this request is sent
+    // without it: what that caller has sent has arrived by then, or is undone.
     let order = with_timeout(
         core.request_timeout(deadline),
         core.waker_executor
-            .with_proxy_unpin(Box::pin(hold.recount().lock())),
+            .with_waker_proxy_unpin(Box::pin(hold.count_order().lock())),
     )
     .await;
     let LeaseTerms { lease, .. } = params.terms;
     let (mut attempt, mut count) = (0, 0);
     let sent = hold.now();
-    let recount_request = hold.recount_request(|state| {
-        state.attempts += 1;
-        (attempt, count) = (state.attempts, state.lease.count());
+    let count_request = hold.count_request(|state| {
+        state.acquire_seq += 1;
+        (attempt, count) = (state.acquire_seq, state.lease.count());
         Some(Action::Acquire {
             owner: hold.owner,
             entry: Entry::Reentry { attempt, count },
             lease,
-            seen: hold.token,
-            waits: None,
-            upgrade_from: None,
+            min_token: hold.token,
+            waiter_ttl: None,
+            other_side: None,
             bypass_writers: false,
             permits: PermitRequest::ONE,
         })
     });
     let (request, immediate) =
-        recount_request.expect("the closure always returns an action, so there is a request");
+        count_request.expect("the closure always returns an action, so there is a request");
     let mut undo_on_drop = UndoOnDrop::new(core, || {
-        [CleanupJob::Recount {
+        [CleanupJob::SyncCount {
             hold: hold.clone(),
             in_doubt: Some(attempt),
         }]
@@ -113,8 +113,8 @@ async fn join_hold(
     }
     hold.extended(lease, sent);
     if hold.count() < count {
-        // A guard was released meanwhile, and its recount may have come before this request raised the count again.
-        core.cleanup.push(CleanupJob::Recount {
+        // A guard was released meanwhile, and its request for the count may have come before this request raised the count again.
+        core.cleanup.push(CleanupJob::SyncCount {
             hold: hold.clone(),
             in_doubt: None,
         });

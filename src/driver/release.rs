@@ -38,20 +38,20 @@ pub(crate) enum HandOff {
 /// Releases a guard's part after work that was done under the lock; fails only if the lock was not held until now.
 ///
 /// A missing reply is no failure: by the clock the lock was held, and the release continues in the background.
-pub(crate) async fn conclude(hold_ref: HoldRef) -> Result<(), DriverError> {
+pub(crate) async fn release_after_run(hold_ref: HoldRef) -> Result<(), DriverError> {
     let hold = hold_ref.hold().clone();
     match release(hold_ref, HandOff::ThroughStore).await {
         Err(error) if !error.denies_hold() => {
             emit_in_call!(
-                            hold.core.events,
-                            "distlock::release",
-            WARN,
-                            { lock: debug(hold.subject.name.clone()), error: debug(error) },
-                            "the work is done, but the release was not confirmed"
-                        );
+                hold.core.events,
+                "distlock::release",
+                WARN,
+                { lock: debug(hold.subject.name.clone()), error: debug(error) },
+                "the work is done, but the release was not confirmed"
+            );
             Ok(())
         }
-        concluded => concluded,
+        outcome => outcome,
     }
 }
 
@@ -74,26 +74,26 @@ pub(crate) fn release(
         let now = hold.now();
         let hand_off_outcome = match hand_off {
             HandOff::InMemory => hold.core.wait_queues.hand_off(&hold, now),
-            HandOff::ThroughStore => HandOffOutcome::NotTransferred { has_waiters: true },
+            HandOff::ThroughStore => HandOffOutcome::NotHandedOff { has_waiters: true },
         };
         let has_waiters = match hand_off_outcome {
-            HandOffOutcome::Transferred => {
+            HandOffOutcome::HandedOff => {
                 hold.notify_ended();
                 if planted!(HandedAndReleased) {
                     hold.core.cleanup.push(CleanupJob::Release(hold.clone()));
                 }
                 return Ok(());
             }
-            HandOffOutcome::NotTransferred { has_waiters } => has_waiters,
+            HandOffOutcome::NotHandedOff { has_waiters } => has_waiters,
         };
         match detach_guard(&hold, guard, now) {
             ReleaseKind::Last => release_in_store(&hold, has_waiters, now).await,
             ReleaseKind::Lost(_) if planted!(LateReleaseIsOk) => Ok(()),
             // Boxed: a rare case should not make the future of the common one larger.
             ReleaseKind::Lost(reason) => Err(DriverError::Lost(
-                Box::pin(refine_lost_reason(&hold, reason)).await,
+                Box::pin(release_and_ask_reason(&hold, reason)).await,
             )),
-            ReleaseKind::Others => Box::pin(recount(&hold)).await,
+            ReleaseKind::Others => Box::pin(sync_count(&hold)).await,
         }
     }
 }
@@ -108,7 +108,7 @@ pub(super) fn abandon(hold: &Arc<Hold>, guard: u32) {
         return;
     }
     let now = hold.now();
-    if core.wait_queues.hand_off(hold, now) == HandOffOutcome::Transferred {
+    if core.wait_queues.hand_off(hold, now) == HandOffOutcome::HandedOff {
         return hold.notify_ended();
     }
     match detach_guard(hold, guard, now) {
@@ -119,7 +119,7 @@ pub(super) fn abandon(hold: &Arc<Hold>, guard: u32) {
             }
         }
         ReleaseKind::Lost(_) => {}
-        ReleaseKind::Others => core.cleanup.push(CleanupJob::Recount {
+        ReleaseKind::Others => core.cleanup.push(CleanupJob::SyncCount {
             hold: hold.clone(),
             in_doubt: None,
         }),
@@ -153,7 +153,7 @@ pub(crate) fn forget(hold_ref: HoldRef) {
 
 /// Makes acquired permits the caller's own: they have no owner from now on, and are not released automatically any
 /// more.
-pub(crate) fn retain(hold_ref: HoldRef) -> Result<(), DriverError> {
+pub(crate) fn detach_permits(hold_ref: HoldRef) -> Result<(), DriverError> {
     if hold_ref.hold().core.is_forked() {
         std::mem::forget(hold_ref);
         return Err(DriverError::Forked);
@@ -267,30 +267,30 @@ fn final_request(hold: &Arc<Hold>, has_waiters: bool, now: Moment) -> (Request, 
         to,
         lease: hold.terms.lease,
         own_subscribers,
-        seen: core.tokens.seen(&hold.subject),
+        min_token: core.tokens.seen(&hold.subject),
     });
     (transfer, Some(to))
 }
 
 /// Lowers the store's count to the number of guards.
-async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
+async fn sync_count(hold: &Arc<Hold>) -> Result<(), DriverError> {
     let core = &hold.core;
     let mut undo_on_drop = UndoOnDrop::new(core, || {
-        [CleanupJob::Recount {
+        [CleanupJob::SyncCount {
             hold: hold.clone(),
             in_doubt: None,
         }]
     });
     let limit = core.settings.command_timeout;
-    // A re-entry that is never polled would keep the mutex forever; after the timeout its request is no longer a recent
-    // one.
+    // A caller that holds the mutex and is never polled would keep it forever. After the timeout this request is sent
+    // without it: what that caller has sent has arrived by then, or is undone.
     let order = with_timeout(
         limit,
         core.waker_executor
-            .with_proxy_unpin(Box::pin(hold.recount().lock())),
+            .with_waker_proxy_unpin(Box::pin(hold.count_order().lock())),
     )
     .await;
-    let recount_request = hold.recount_request(|state| {
+    let count_request = hold.count_request(|state| {
         // A hold that is left to its lease counts as one more.
         let left = state.lease.count() + u32::from(state.outcome.is_left_to_expire());
         let owner = hold.owner;
@@ -301,7 +301,7 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
         };
         (left > 0 || planted!(InnerReleaseTakesAll)).then_some(Action::Release { owner, left })
     });
-    let Some((request, immediate)) = recount_request else {
+    let Some((request, immediate)) = count_request else {
         undo_on_drop.disarm();
         drop(order);
         return await_last_release(hold).await;
@@ -340,7 +340,9 @@ async fn recount(hold: &Arc<Hold>) -> Result<(), DriverError> {
 async fn await_last_release(hold: &Arc<Hold>) -> Result<(), DriverError> {
     let end = hold.state().lease.end();
     if let Some(HoldEnd::Lost(reason)) = end {
-        return Err(DriverError::Lost(refine_lost_reason(hold, reason).await));
+        return Err(DriverError::Lost(
+            release_and_ask_reason(hold, reason).await,
+        ));
     }
     let limit = hold.core.settings.command_timeout;
     let outcome = with_timeout(limit, Box::pin(hold.released())).await;
@@ -348,7 +350,7 @@ async fn await_last_release(hold: &Arc<Hold>) -> Result<(), DriverError> {
 }
 
 /// Finds out whether an expired hold was merely late or has been taken over by another owner.
-async fn refine_lost_reason(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
+async fn release_and_ask_reason(hold: &Arc<Hold>, reason: LostReason) -> LostReason {
     if reason != LostReason::Expired {
         return reason;
     }

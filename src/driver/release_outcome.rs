@@ -90,7 +90,7 @@ impl Hold {
                 ReleaseOutcome::Released | ReleaseOutcome::LeftToExpire => return Ok(()),
                 ReleaseOutcome::Failed(error) => return Err((**error).clone()),
             }
-            self.core.waker_executor.with_proxy(settled).await;
+            self.core.waker_executor.with_waker_proxy(settled).await;
         }
     }
 

@@ -121,7 +121,7 @@ impl ServerQueueWaiter<'_> {
                 AcquireStep::Sleep(until) => {
                     tokio::select! {
                         biased;
-                        () = core.waker_executor.with_proxy(next_notification(self.subscription.as_ref())) => {}
+                        () = core.waker_executor.with_waker_proxy(next_notification(self.subscription.as_ref())) => {}
                         () = self.sleep(until) => {}
                     }
                     self.machine.woken(core.clock.now())
@@ -144,7 +144,7 @@ impl ServerQueueWaiter<'_> {
         let channel = Channel::Waiter(params.subject.name.clone(), *owner);
         let pending = core.engine.clone().subscribe(channel);
         tokio::select! {
-            subscription = core.waker_executor.with_proxy_unpin(pending) => subscription,
+            subscription = core.waker_executor.with_waker_proxy_unpin(pending) => subscription,
             () = self.sleep(core.clock.now() + limit) => Err(no_reply(limit)),
         }
     }
@@ -185,9 +185,9 @@ impl<'a> QueueTicket<'a> {
             owner: self.owner,
             entry: Entry::Fresh,
             lease: terms.lease,
-            seen: self.core.tokens.seen(subject),
-            waits: Some(WAITER_TTL),
-            upgrade_from: None,
+            min_token: self.core.tokens.seen(subject),
+            waiter_ttl: Some(WAITER_TTL),
+            other_side: None,
             bypass_writers: false,
             permits: PermitRequest::ONE,
         });

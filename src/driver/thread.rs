@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 #[cfg(feature = "blocking")]
 use tokio::task::JoinHandle;
 
-use crate::engine::waker_executor::{protect_this_thread, trust_this_waker};
+use crate::engine::waker_executor::{mark_lease_thread, trust_current_waker};
 
 /// A thread for the work of callers that block. It ends when this is dropped, however far its work is.
 #[cfg(feature = "blocking")]
@@ -71,11 +71,11 @@ fn start_with(
         let Some(runtime) = unstarted.0.take() else {
             return;
         };
-        protect_this_thread();
+        mark_lease_thread();
         // A thread that blocks on a future waits with this waker.
-        runtime.handle().block_on(trust_this_waker());
+        runtime.handle().block_on(trust_current_waker());
         runtime.block_on(async {
-            trust_this_waker().await;
+            trust_current_waker().await;
             main.await;
         });
     });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::tokens::wall_clock_token;
 use crate::protocol::{FencingToken, Subject};
 
-/// Maximum number of names in a generation.
+/// Maximum number of names in one part of the cache.
 const MAX_NAMES: usize = 4_096;
 
 /// How far a token may be ahead of this machine's wall clock and still be remembered: clocks of servers differ, but not
@@ -22,11 +22,12 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(24 * 60 * 60);
 /// back. Names that have not been used for long are forgotten, which loses little: the store has its own counter, and
 /// its wall clock if it has lost that.
 #[derive(Debug, Default)]
-pub(super) struct Tokens(Mutex<Generations>);
+pub(super) struct Tokens(Mutex<TwoPartCache>);
 
-/// Two generations of names: a name that is used moves to the first, and when that is full, the second is dropped.
+/// A cache of two parts, recent and older names: a name that is used moves to the recent ones, and when these are full,
+/// the older ones are dropped and the recent ones take their place.
 #[derive(Debug, Default)]
-struct Generations {
+struct TwoPartCache {
     recent: HashMap<Arc<str>, FencingToken>,
     older: HashMap<Arc<str>, FencingToken>,
 }
@@ -54,12 +55,12 @@ impl Tokens {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Generations> {
+    fn lock(&self) -> MutexGuard<'_, TwoPartCache> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Generations {
+impl TwoPartCache {
     fn get(&mut self, name: &Arc<str>) -> Option<FencingToken> {
         if let Some(token) = self.recent.get(name) {
             return Some(*token);

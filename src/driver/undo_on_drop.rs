@@ -69,8 +69,14 @@ where
         let reply = self.in_flight.insert(reply);
         let limit = self.core.request_timeout(deadline);
         let reply = match deadline {
-            Some(_) => with_timeout(limit, self.core.waker_executor.with_proxy_unpin(reply)).await,
-            None => self.core.call_timeouts.limit(reply).await,
+            Some(_) => {
+                with_timeout(
+                    limit,
+                    self.core.waker_executor.with_waker_proxy_unpin(reply),
+                )
+                .await
+            }
+            None => self.core.call_timeouts.with_timeout(reply).await,
         };
         // The reply has arrived or the request was given up: there is nothing more to receive.
         self.in_flight = None;

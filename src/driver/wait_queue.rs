@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::hold::Hold;
 use super::hold_ref::HoldRef;
-use super::wait_queues::MAX_STREAK;
+use super::wait_queues::MAX_TIME_HELD;
 use super::waiter::{Waiter, WakeReason};
 use crate::engine::Subscription;
 use crate::protocol::Moment;
@@ -17,16 +17,16 @@ pub(super) struct WaitQueue {
     pub(super) holder: Option<Arc<Hold>>,
     pub(super) head: QueueHead,
     pub(super) waiters: VecDeque<Arc<Waiter>>,
-    /// How many waiters in the queue have left it.
-    pub(super) departed: usize,
+    /// How many entries of `waiters` belong to waiters that have left the queue.
+    pub(super) stale_entries: usize,
     /// The last status of the lock that this client has learned.
     pub(super) status: StoreStatus,
     pub(super) subscription: Option<Arc<Subscription>>,
     /// How often the lock was handed off in memory since the store last granted it, and when that was.
-    pub(super) transfers: u32,
+    pub(super) handoffs: u32,
     pub(super) granted_at: Option<Moment>,
     /// Since when this client has held the lock, one holder after another and without a break for other clients.
-    pub(super) streak_since: Option<Moment>,
+    pub(super) held_since: Option<Moment>,
     pub(super) yield_until: Option<Moment>,
 }
 
@@ -69,7 +69,7 @@ impl WaitQueue {
     }
 
     /// Transfers the lock to this waiter; returns it if the waiter has left.
-    pub(super) fn transfer_to(
+    pub(super) fn deliver(
         &mut self,
         waiter: &Arc<Waiter>,
         hold_ref: HoldRef,
@@ -82,7 +82,7 @@ impl WaitQueue {
             }
         }
         self.set_holder(hold_ref.hold().clone());
-        waiter.wake(WakeReason::Transferred(hold_ref))
+        waiter.wake(WakeReason::HandedOff(hold_ref))
     }
 
     /// Makes the next waiter the head, if there is none and this client does not hold the lock. Returns the
@@ -100,7 +100,7 @@ impl WaitQueue {
                     self.head = QueueHead::Waiting(waiter);
                     break;
                 }
-                self.departed = self.departed.saturating_sub(1);
+                self.stale_entries = self.stale_entries.saturating_sub(1);
             }
         }
         if !matches!(self.head, QueueHead::Vacant) || self.front().is_some() {
@@ -132,8 +132,8 @@ impl WaitQueue {
 
     /// Returns whether it is time to make a break for waiters that receive no notifications.
     pub(super) fn has_held_too_long(&self, now: Moment) -> bool {
-        let since = self.streak_since;
-        since.is_some_and(|since| now.since(since) >= MAX_STREAK)
+        let since = self.held_since;
+        since.is_some_and(|since| now.since(since) >= MAX_TIME_HELD)
     }
 
     /// Returns whether this client has neither a head nor a waiter.
@@ -156,7 +156,7 @@ impl WaitQueue {
     pub(super) fn front(&mut self) -> Option<&Arc<Waiter>> {
         while self.waiters.front().is_some_and(|waiter| waiter.has_left()) {
             self.waiters.pop_front();
-            self.departed = self.departed.saturating_sub(1);
+            self.stale_entries = self.stale_entries.saturating_sub(1);
         }
         self.waiters.front()
     }
@@ -182,7 +182,7 @@ mod tests {
             lease: Duration::from_secs(30),
             keep_alive: true,
             max_hold: None,
-            peer_ttl_cap: None,
+            redisson_ttl_cap: None,
         };
         let mut queue = WaitQueue::default();
         queue

@@ -24,7 +24,7 @@ use crate::protocol::{FencingToken, Moment, OwnerId, PermitRequest, Subject};
 
 /// How long one client may hold a lock without a break. Waiters that poll have no subscription, so the store cannot
 /// count them: a client that has held a lock for this long makes a break for them.
-pub(super) const MAX_STREAK: Duration = Duration::from_millis(100);
+pub(super) const MAX_TIME_HELD: Duration = Duration::from_millis(100);
 
 /// The origin of a request that the store granted.
 #[derive(Debug)]
@@ -37,10 +37,10 @@ pub(super) enum GrantSource {
 /// The outcome of an attempt to hand off a released hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum HandOffOutcome {
-    /// Another waiter has the lock now.
-    Transferred,
+    /// Another waiter of this client has the lock now.
+    HandedOff,
     /// The lock has to be released in the store. `has_waiters` says whether this client may have a waiter for it.
-    NotTransferred { has_waiters: bool },
+    NotHandedOff { has_waiters: bool },
 }
 
 /// All wait queues of a client.
@@ -79,9 +79,9 @@ impl WaitQueues {
         };
         if holds {
             queue.set_holder(hold.clone());
-            queue.transfers = 0;
+            queue.handoffs = 0;
             queue.granted_at = Some(now);
-            queue.streak_since.get_or_insert(now);
+            queue.held_since.get_or_insert(now);
         }
         let undelivered = match source {
             GrantSource::Bypass => None,
@@ -104,52 +104,52 @@ impl WaitQueues {
 
     /// Hands off a hold that is being released to the next waiter, in memory.
     pub(super) fn hand_off(&self, hold: &Arc<Hold>, now: Moment) -> HandOffOutcome {
-        let not_transferred = HandOffOutcome::NotTransferred { has_waiters: true };
+        let not_handed_off = HandOffOutcome::NotHandedOff { has_waiters: true };
         if !hold.subject.kind.supports_local_handoff() {
-            return not_transferred;
+            return not_handed_off;
         }
         let core = &hold.core;
         let mut map = self.lock();
         let Some(queue) = map.queue_held_by(hold) else {
-            return not_transferred;
+            return not_handed_off;
         };
         if queue.has_no_waiters() {
-            return HandOffOutcome::NotTransferred { has_waiters: false };
+            return HandOffOutcome::NotHandedOff { has_waiters: false };
         }
         let recent = queue
             .granted_at
             .is_some_and(|at| now.since(at) < core.settings.handoff_window);
-        let exhausted = !recent || queue.transfers >= core.settings.handoff_limit;
+        let exhausted = !recent || queue.handoffs >= core.settings.handoff_limit;
         if exhausted && !planted!(HandedForEver) {
-            return not_transferred;
+            return not_handed_off;
         }
         let Some(waiter) = queue.next_with_terms(&hold.terms) else {
-            return not_transferred;
+            return not_handed_off;
         };
         let mut state = hold.state();
-        // If the owner has re-entered the lock, a recount or a tombstone may still be in flight.
-        if state.attempts > 1 || !state.lease.may_hand_off(now) {
-            return not_transferred;
+        // If the owner has re-entered the lock, a request that corrects the count, or a tombstone, may still be in flight.
+        if state.acquire_seq > 1 || !state.lease.may_hand_off(now) {
+            return not_handed_off;
         }
         let lease = state.lease.hand_off(waiter.terms, now);
         hold.unschedule(&mut state);
         drop(state);
         let hold_ref = hold.successor(hold.owner, hold.token, waiter.local_owner, lease);
-        queue.transfers += 1;
-        let undelivered = queue.transfer_to(&waiter, hold_ref);
+        queue.handoffs += 1;
+        let undelivered = queue.deliver(&waiter, hold_ref);
         if planted!(HandedTwice)
             && let Some(second) = queue.next_with_terms(&hold.terms)
         {
             let lease = hold.state().lease.hand_off(second.terms, now);
             let hold_ref = hold.successor(hold.owner, hold.token, second.local_owner, lease);
-            drop(queue.transfer_to(&second, hold_ref));
+            drop(queue.deliver(&second, hold_ref));
         }
         let old_subscription = queue.advance(now);
         drop(map);
         drop(old_subscription);
         // The waiter left at this very moment: dropping the `HoldRef` tries the next one.
         drop(undelivered);
-        HandOffOutcome::Transferred
+        HandOffOutcome::HandedOff
     }
 
     /// Returns whether the release should ask the store to transfer the lock to the next waiter atomically, and if so,
@@ -187,13 +187,13 @@ impl WaitQueues {
         let waiter = queue.next_with_terms(&hold.terms);
         let local_owner = waiter.as_ref().and_then(|waiter| waiter.local_owner);
         let hold_ref = hold.successor(owner, token, local_owner, lease);
-        queue.transfers = 0;
+        queue.handoffs = 0;
         queue.granted_at = Some(now);
         let undelivered = match waiter {
-            Some(waiter) => queue.transfer_to(&waiter, hold_ref),
+            Some(waiter) => queue.deliver(&waiter, hold_ref),
             None => {
                 queue.set_holder(hold_ref.hold().clone());
-                Some(WakeReason::Transferred(hold_ref))
+                Some(WakeReason::HandedOff(hold_ref))
             }
         };
         let old_subscription = queue.advance(now);
@@ -228,7 +228,7 @@ impl WaitQueues {
         // Without waiters in this client, pollers find the lock free often enough.
         let pollers = queue.has_held_too_long(now) && !queue.has_no_waiters();
         if has_other_subscribers || pollers {
-            queue.streak_since = None;
+            queue.held_since = None;
             let until = now + yield_to_others(hold.core.fresh_seed(), pollers);
             queue.yield_until = Some(until);
             yielding.push_back((until, hold.subject.clone()));
@@ -254,7 +254,7 @@ impl WaitQueues {
     pub(super) fn waiter_count(&self) -> usize {
         let map = self.lock();
         map.all()
-            .map(|queue| queue.waiters.len().saturating_sub(queue.departed))
+            .map(|queue| queue.waiters.len().saturating_sub(queue.stale_entries))
             .sum()
     }
 
@@ -309,10 +309,10 @@ impl WaitQueues {
         } else if was_head {
             queue.head = QueueHead::Vacant;
         } else if was_queued {
-            queue.departed += 1;
-            if queue.departed * 2 > queue.waiters.len() {
+            queue.stale_entries += 1;
+            if queue.stale_entries * 2 > queue.waiters.len() {
                 queue.waiters.retain(|waiter| !waiter.has_left());
-                queue.departed = 0;
+                queue.stale_entries = 0;
             }
         }
         let old_subscription = queue.advance(now);

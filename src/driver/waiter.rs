@@ -29,7 +29,7 @@ pub(super) enum WakeReason {
     /// The client was closed, and the wait is over.
     Closed,
     /// The lock was handed off to the waiter.
-    Transferred(HoldRef),
+    HandedOff(HoldRef),
     /// The waiter's own local owner holds the lock now: re-enter it.
     Reenter,
 }
@@ -66,13 +66,13 @@ impl Waiter {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Wakes the waiter; returns the reason if the waiter has left. A transferred lock, and `Closed`, are never
+    /// Wakes the waiter; returns the reason if the waiter has left. A lock that was handed off, and `Closed`, are never
     /// overwritten by a later reason.
     pub(super) fn wake(&self, reason: WakeReason) -> Option<WakeReason> {
         let mut state = self.lock();
         match &*state {
             WaiterState::Left
-            | WaiterState::Notified(WakeReason::Transferred(_) | WakeReason::Closed) => {
+            | WaiterState::Notified(WakeReason::HandedOff(_) | WakeReason::Closed) => {
                 return Some(reason);
             }
             WaiterState::Waiting(_)

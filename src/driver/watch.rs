@@ -12,8 +12,9 @@ use crate::protocol::change::Event;
 use crate::protocol::event_diff::{EventDiff, LabeledSnapshot};
 use crate::protocol::request::validate_name;
 
-/// The shortest pause between two scans: where the store reports all that clients do, and where it does not.
+/// The shortest pause between two scans where the store reports every change that a client makes.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
+/// The shortest pause between two scans where it does not.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// A pause is at least this many times as long as the scan before it, to spare the store.
 const SCAN_PAUSE_FACTOR: u32 = 9;
@@ -151,7 +152,7 @@ impl WatchState {
                     }
                 }
             }
-            event = self.core.waker_executor.with_proxy(self.feed_state.next()) => {
+            event = self.core.waker_executor.with_waker_proxy(self.feed_state.next()) => {
                 self.on_feed_event(event);
                 // Messages about one lock that have arrived together need only one inspection of it.
                 while let Some(notice) = self.feed_state.more() {
@@ -221,7 +222,11 @@ impl WatchState {
     /// Applies the result of a scan, after all notifications until its end.
     async fn apply_scan(&mut self) {
         if let FeedState::Live(feed) = &mut self.feed_state {
-            let all = self.core.waker_executor.with_proxy(feed.drain()).await;
+            let all = self
+                .core
+                .waker_executor
+                .with_waker_proxy(feed.drain())
+                .await;
             match all {
                 Some(all) => all
                     .into_iter()

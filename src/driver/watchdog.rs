@@ -15,10 +15,10 @@ use super::clock::{Clock, with_timeout};
 use super::hold::Hold;
 use super::{ClientSettings, label, no_reply, unexpected_reply};
 use crate::engine::events::Events;
-use crate::engine::in_process;
 use crate::engine::supervise::{Panicked, RESTART_DELAY, Restarts, catch_panic, catch_panic_sync};
+use crate::engine::tag_simulated_process;
 use crate::engine::{Engine, StoreError, StoreErrorKind};
-use crate::protocol::lease::{LostReason, PROBE};
+use crate::protocol::lease::{CHECK_LEASE, LostReason};
 use crate::protocol::permit::permit_count;
 use crate::protocol::{Action, Kind, Moment, Reply};
 
@@ -29,7 +29,8 @@ const BATCH: usize = 100;
 const MAX_WORK: usize = 1000;
 
 /// Maximum sleep while anything is held: timers stop while the machine is suspended, and a lease that expired meanwhile
-/// should be noticed soon afterwards. The heartbeat also spares most grants a notification.
+/// should be noticed soon afterwards. The watchdog wakes every second anyway while anything is held, so a new hold rarely
+/// has to wake it.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// When each hold is to be checked.
@@ -92,7 +93,7 @@ impl Schedule {
     }
 
     /// Verifies all holds at once, because the store may have forgotten its grants.
-    fn suspect_all(&self) {
+    fn mark_all_suspect(&self) {
         if planted!(RestartNotNoticed) {
             return;
         }
@@ -109,7 +110,7 @@ impl Schedule {
             });
         }
         for hold in holds {
-            hold.suspect();
+            hold.mark_suspect();
         }
     }
 
@@ -258,7 +259,7 @@ async fn watch(
             let queues = small.into_iter().map(|batch| vec![batch]);
             for queue in queues.chain((!large.is_empty()).then_some(large)) {
                 let renewal = renew_in_turn(engine.clone(), clock.clone(), queue, limit);
-                renewals.spawn(in_process(renewal));
+                renewals.spawn(tag_simulated_process(renewal));
             }
         }
         let Ok(next) = schedule.next_wake() else {
@@ -267,7 +268,7 @@ async fn watch(
         tokio::select! {
             // A client that holds nothing need not know.
             () = &mut incarnation_changed, if !schedule.is_empty() => {
-                schedule.suspect_all();
+                schedule.mark_all_suspect();
                 incarnation_changed = engine.clone().incarnation_changed();
             }
             () = clock.sleep_until(next) => {}
@@ -372,7 +373,7 @@ async fn renew(
     let requests = requests.collect();
     // The next attempt is due after a third of the shortest lease.
     let leases = batch.0.iter().map(|(_, lease)| *lease);
-    let shortest = leases.filter(|lease| *lease != PROBE).min();
+    let shortest = leases.filter(|lease| *lease != CHECK_LEASE).min();
     let shortest = shortest.map(|lease| lease / 3);
     let limit = shortest.map_or(limit, |third| third.min(limit));
     let sent = clock.now();

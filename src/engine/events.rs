@@ -18,7 +18,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::subscriber::NoSubscriber;
 
 use super::fork_detector::ForkDetector;
-use super::waker_executor::is_protected;
+use super::waker_executor::is_lease_thread;
 
 /// How many events wait for a slow subscriber before further ones are dropped.
 const CAPACITY: usize = 1024;
@@ -98,7 +98,7 @@ impl Events {
     /// Returns where a call emits its events: `None` for here, among the spans of its caller, or
     /// the queue, if a thread of the library executes the call.
     pub fn deferred_in_call(&self) -> Option<&Self> {
-        is_protected().then_some(self)
+        is_lease_thread().then_some(self)
     }
 
     /// Resolves when all events so far have been emitted or dropped.

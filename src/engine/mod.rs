@@ -53,11 +53,11 @@ pub mod waker_executor;
 
 /// Makes a future that is about to be spawned a task of the simulated process that spawns it.
 #[cfg(feature = "simulation")]
-pub(crate) use crate::simulation::in_process;
+pub(crate) use crate::simulation::tag_simulated_process;
 
 /// Returns the future unchanged: only a simulated process can be stopped.
 #[cfg(not(feature = "simulation"))]
-pub(crate) const fn in_process<F>(future: F) -> F {
+pub(crate) const fn tag_simulated_process<F>(future: F) -> F {
     future
 }
 

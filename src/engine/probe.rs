@@ -24,9 +24,9 @@ impl ProbeLock {
             owner,
             entry: Entry::Fresh,
             lease: LEASE,
-            seen: None,
-            waits: None,
-            upgrade_from: None,
+            min_token: None,
+            waiter_ttl: None,
+            other_side: None,
             bypass_writers: false,
             permits: PermitRequest::ONE,
         };

@@ -40,7 +40,7 @@ pub struct WakerExecutor(Option<Arc<PoolHandle>>);
 #[derive(Debug)]
 struct PoolHandle(Arc<WakerPool>);
 
-/// The future of [`WakerExecutor::with_proxy_unpin`].
+/// The future of [`WakerExecutor::with_waker_proxy_unpin`].
 #[derive(Debug)]
 pub struct WithWakerProxy<'a, F> {
     future: F,
@@ -69,16 +69,19 @@ impl WakerExecutor {
     }
 
     /// Awaits a future and wakes its task through this executor.
-    pub async fn with_proxy<F>(&self, future: F) -> F::Output
+    pub async fn with_waker_proxy<F>(&self, future: F) -> F::Output
     where
         F: Future + Send,
         F::Output: Send,
     {
-        self.with_proxy_unpin(pin!(future)).await
+        self.with_waker_proxy_unpin(pin!(future)).await
     }
 
-    /// Wraps a future that can be moved, as [`with_proxy`](Self::with_proxy) does.
-    pub const fn with_proxy_unpin<F: Future + Unpin>(&self, future: F) -> WithWakerProxy<'_, F> {
+    /// Wraps a future that can be moved, as [`with_waker_proxy`](Self::with_waker_proxy) does.
+    pub const fn with_waker_proxy_unpin<F: Future + Unpin>(
+        &self,
+        future: F,
+    ) -> WithWakerProxy<'_, F> {
         WithWakerProxy {
             future,
             waker_executor: self,
@@ -323,12 +326,12 @@ thread_local! {
 }
 
 /// Marks this thread as one that keeps leases alive, or executes other tasks' calls.
-pub fn protect_this_thread() {
+pub fn mark_lease_thread() {
     PROTECTED.set(true);
 }
 
 /// Reports whether this thread must not run the application's code.
-pub fn is_protected() -> bool {
+pub fn is_lease_thread() -> bool {
     PROTECTED.get()
 }
 
@@ -339,7 +342,7 @@ static TRUSTED: [OnceLock<RawWakerVTable>; 8] = [const { OnceLock::new() }; 8];
 
 /// Resolves at once. Its caller knows that the waker that polls it is one of tokio's: wakers like
 /// it are called directly from now on, which spares their tasks a detour.
-pub fn trust_this_waker() -> impl Future<Output = ()> + Send {
+pub fn trust_current_waker() -> impl Future<Output = ()> + Send {
     std::future::poll_fn(|cx| {
         trust(cx.waker());
         Poll::Ready(())

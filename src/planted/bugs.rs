@@ -169,7 +169,7 @@ bugs! {
     }
     /// A renewal with a shorter lease shortens a longer one.
     RenewalShortens {
-        "mutex/renew": "redis.call('PEXPIRE', key, math.max(left, tonumber(lease)))" => "redis.call('PEXPIRE', key, lease)";
+        "mutex/renew": "redis.call('PEXPIRE', key, math.max(remaining_ttl, tonumber(lease)))" => "redis.call('PEXPIRE', key, lease)";
     }
     /// A re-entry with a shorter lease shortens the outer one (Redisson).
     ReentryShortens {
@@ -190,7 +190,7 @@ bugs! {
     }
     /// Tokens begin anew when the server has lost its data (Redisson).
     TokensBeginAnew {
-        "fenced/token": "local least = math.max(time[1] * 1000000 + time[2], tonumber(seen) + 1)" => "local least = 1";
+        "fenced/token": "local least = math.max(time[1] * 1000000 + time[2], tonumber(min_token) + 1)" => "local least = 1";
     }
 
     // Scripts of the fair lock.
@@ -201,11 +201,11 @@ bugs! {
     }
     /// A crashed waiter is never removed from the queue.
     FairWaitsForCrashed {
-        "fair/queue": "if not head or (there and tonumber(there) > now) then" => "if not head or there then";
+        "fair/queue": "if not head or (score and tonumber(score) > now) then" => "if not head or score then";
     }
     /// A waiter that gives up stays in the queue.
     FairEntryKept {
-        "fair/queue": "  if not redis.call('ZSCORE', timeout, owner) and not redis.call('ZSCORE', alive, owner) then" => "  if true then";
+        "fair/queue": "  if not redis.call('ZSCORE', timeout, owner) and not redis.call('ZSCORE', waiter_expiry, owner) then" => "  if true then";
     }
     /// A release of the fair lock notifies nobody.
     FairSilentRelease {
@@ -237,7 +237,7 @@ bugs! {
     }
     /// The time of a reader is not renewed, only that of the lock.
     ReaderNotRenewed {
-        "rw/renew_read": "extend_reader(base, owner, held, lease, each)" => "";
+        "rw/renew_read": "extend_reader(reader_timeout_prefix, owner, held, lease, each)" => "";
     }
     /// Readers do not wait behind a writer that waits.
     WritersStarve {
@@ -248,7 +248,7 @@ bugs! {
 
     /// A permit is returned twice.
     PermitReturnedTwice {
-        "semaphore/permits": "local number = add(there, #ids)" => "local number = add(there, #ids + 1)";
+        "semaphore/permits": "local number = add(available_key, #ids)" => "local number = add(available_key, #ids + 1)";
     }
     /// The undo of an acquire that took nothing returns a permit (Redisson).
     UndoMakesPermit {
@@ -256,15 +256,15 @@ bugs! {
     }
     /// One permit more is granted than there are.
     OnePermitTooMany {
-        "semaphore/acquire": "if there and there >= wanted and (not head or head == owner) then" => "if there and there >= wanted - 1 and (not head or head == owner) then";
+        "semaphore/acquire": "if available and available >= wanted and (not head or head == owner) then" => "if available and available >= wanted - 1 and (not head or head == owner) then";
     }
     /// A permit whose lease is over does not come back.
     PermitGone {
-        "semaphore/permits": "    number = add(there, late)" => "    number = stored_number(there)";
+        "semaphore/permits": "    number = add(available_key, expired)" => "    number = stored_number(available_key)";
     }
     /// A counting semaphore grants one permit more than there are.
     CountsOneTooMany {
-        "counting/take": "if there and there >= wanted and (not head or head == ARGV[5]) then" => "if there and there >= wanted - 1 and (not head or head == ARGV[5]) then";
+        "counting/take": "if available and available >= wanted and (not head or head == ARGV[5]) then" => "if available and available >= wanted - 1 and (not head or head == ARGV[5]) then";
     }
     /// The outcome of a request is forgotten: sent again, it is carried out again.
     DeedForgotten {

@@ -58,11 +58,11 @@ impl CountingApply<'_> {
                 (
                     None,
                     CounterOp::Take {
-                        place,
+                        queue_owner,
                         count,
-                        waits,
+                        waiter_ttl,
                     },
-                ) => self.take(*key, place, count, waits),
+                ) => self.take(*key, queue_owner, count, waiter_ttl),
                 (None, change) => self.alter(*key, change),
             },
             Action::SemaphoreOp(_) => counted(*self.available),
@@ -87,12 +87,12 @@ impl CountingApply<'_> {
     fn take(
         &mut self,
         key: IdempotencyKey,
-        place: OwnerId,
+        queue_owner: OwnerId,
         count: u32,
-        waits: Option<Duration>,
+        waiter_ttl: Option<Duration>,
     ) -> Reply {
         let first = self.queue.first_live(self.now);
-        if first.is_none_or(|first| first == place)
+        if first.is_none_or(|first| first == queue_owner)
             && let Some(available) = self.available
             && *available >= i64::from(count)
         {
@@ -100,11 +100,11 @@ impl CountingApply<'_> {
             self.dedup
                 .record(key, RecordedOutcome::Took(count), self.now);
             // The next waiter may find enough permits for itself.
-            self.notify |= self.queue.remove(&place);
+            self.notify |= self.queue.remove(&queue_owner);
             return Reply::Granted { token: None };
         }
-        if let Some(waits) = waits {
-            self.queue.enqueue(place, self.now + waits);
+        if let Some(waiter_ttl) = waiter_ttl {
+            self.queue.enqueue(queue_owner, self.now + waiter_ttl);
         }
         Reply::Busy { ttl: None }
     }

@@ -66,9 +66,9 @@ impl FairApply<'_> {
                 owner,
                 entry,
                 lease,
-                waits,
+                waiter_ttl,
                 ..
-            } => self.acquire(owner, *entry, *lease, *waits),
+            } => self.acquire(owner, *entry, *lease, *waiter_ttl),
             Action::ForceRelease => {
                 let forced = self.held.take().is_some();
                 if forced {
@@ -98,7 +98,7 @@ impl FairApply<'_> {
         owner: &OwnerId,
         entry: Entry,
         lease: Duration,
-        waits: Option<Duration>,
+        waiter_ttl: Option<Duration>,
     ) -> Reply {
         if self.tombstones.contains(owner, entry) {
             return Reply::Undone;
@@ -121,7 +121,7 @@ impl FairApply<'_> {
                 }
             }
         };
-        match (reply, waits) {
+        match (reply, waiter_ttl) {
             (Reply::Granted { token }, _) => {
                 let waited = self.queue.remove(owner);
                 // Otherwise the next waiter learns from the reply to its own request when the hold
@@ -131,8 +131,8 @@ impl FairApply<'_> {
                 }
                 Reply::Granted { token }
             }
-            (Reply::Busy { ttl }, Some(waits)) => {
-                self.queue.enqueue(*owner, now + waits);
+            (Reply::Busy { ttl }, Some(waiter_ttl)) => {
+                self.queue.enqueue(*owner, now + waiter_ttl);
                 let before = self.queue.first().map(|(owner, _)| owner);
                 // Only the head has to know when the hold ends: the others would all retry at that
                 // moment.

@@ -81,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// Reports whether the store keeps a queue with an entry for every waiter.
+    /// Reports whether the store keeps a queue with an entry for every waiter: fair locks only.
     pub const fn has_server_queue(self) -> bool {
         match self {
             Self::Fair => true,
@@ -100,7 +100,7 @@ impl Kind {
     }
 
     /// Reports whether the store registers waiters for this many permits, and has to be notified
-    /// when they stop waiting.
+    /// when they stop waiting: those of fair locks, writers, and waiters for several permits at once.
     pub const fn registers_waiters(self, permits: u32) -> bool {
         match self {
             Self::Fair | Self::Write => true,

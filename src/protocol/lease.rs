@@ -41,7 +41,7 @@ pub struct LeaseTerms {
     pub max_hold: Option<Duration>,
     /// Peers may cut the lease short to this, from any moment on: it is relied on for no longer,
     /// and renewed in time.
-    pub peer_ttl_cap: Option<Duration>,
+    pub redisson_ttl_cap: Option<Duration>,
 }
 
 /// The lease of holds that end with a process and not by the clock; longer than any lease that can
@@ -50,9 +50,9 @@ pub struct LeaseTerms {
 pub const NO_EXPIRY: Duration = Duration::from_secs(250 * 365 * 24 * 60 * 60);
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// A lease that prolongs nothing: a renewal with it only asks whether the hold still exists.
-pub const PROBE: Duration = Duration::from_millis(1);
-/// Replaces [`PROBE`] where the delay before the next attempt is derived from the lease.
-const PROBE_RETRY: Duration = Duration::from_secs(1);
+pub const CHECK_LEASE: Duration = Duration::from_millis(1);
+/// Replaces [`CHECK_LEASE`] where the delay before the next attempt is derived from the lease.
+const CHECK_RETRY: Duration = Duration::from_secs(1);
 
 /// The lease of one hold, with the terms of all its guards.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub struct LeaseState {
     end: Option<HoldEnd>,
     guards: Guards,
     next_guard: u32,
-    peer_ttl_cap: Option<Duration>,
+    redisson_ttl_cap: Option<Duration>,
     /// The end of the longest lease that was ever granted, cut short or not.
     granted_until: Moment,
 }
@@ -90,7 +90,7 @@ impl LeaseState {
             end: None,
             guards: Guards::default(),
             next_guard: 0,
-            peer_ttl_cap: terms.peer_ttl_cap,
+            redisson_ttl_cap: terms.redisson_ttl_cap,
             granted_until: sent,
         };
         lease.raise(terms.lease, sent);
@@ -128,7 +128,7 @@ impl LeaseState {
             end: None,
             guards: Guards::default(),
             next_guard: 0,
-            peer_ttl_cap: terms.peer_ttl_cap,
+            redisson_ttl_cap: terms.redisson_ttl_cap,
             granted_until: self.granted_until,
         };
         next.guards.push(GuardTerms {
@@ -157,7 +157,7 @@ impl LeaseState {
         }
         let check_again = self.valid_until();
         let lease = self.keep_alive().or(self.remaining_grant(now));
-        match lease.or(self.suspect_since.map(|_| PROBE)) {
+        match lease.or(self.suspect_since.map(|_| CHECK_LEASE)) {
             Some(lease) if !self.renewing && self.renew_at <= now => {
                 self.renewing = true;
                 Tick::Renew { lease, check_again }
@@ -218,7 +218,7 @@ impl LeaseState {
 
     /// Records that the store may have forgotten the hold: a renewal is due at once, even if
     /// another one is under way.
-    pub fn suspect(&mut self, now: Moment) {
+    pub fn mark_suspect(&mut self, now: Moment) {
         self.suspect_since = Some(now);
         self.risk = Some(Risk::Failover);
         self.renew_at = now;
@@ -317,8 +317,10 @@ impl LeaseState {
         });
         if terms.keep_alive || self.needs_renewal() {
             let lease = self
-                .peer_ttl_cap
-                .map_or(terms.lease, |peer_ttl_cap| peer_ttl_cap.min(terms.lease));
+                .redisson_ttl_cap
+                .map_or(terms.lease, |redisson_ttl_cap| {
+                    redisson_ttl_cap.min(terms.lease)
+                });
             let due = renew_at(sent, lease);
             self.renew_at = if first { due } else { self.renew_at.min(due) };
         }
@@ -345,27 +347,27 @@ impl LeaseState {
     /// Raises the end of the lease to that of a grant on a request sent at `sent`.
     fn raise(&mut self, lease: Duration, sent: Moment) {
         let sure = self
-            .peer_ttl_cap
-            .map_or(lease, |peer_ttl_cap| peer_ttl_cap.min(lease));
+            .redisson_ttl_cap
+            .map_or(lease, |redisson_ttl_cap| redisson_ttl_cap.min(lease));
         self.until = self.until.max(valid_until(sent, sure));
         self.granted_until = self.granted_until.max(valid_until(sent, lease));
     }
 
     fn needs_renewal(&self) -> bool {
-        self.keep_alive().is_some() || self.is_capped_by_peer().is_some()
+        self.keep_alive().is_some() || self.capped_by_redisson().is_some()
     }
 
     /// Returns the lease that peers may have left, if that is shorter than the granted one by more
     /// than a renewal itself loses to the drift allowance.
-    fn is_capped_by_peer(&self) -> Option<Duration> {
-        self.peer_ttl_cap
-            .filter(|peer_ttl_cap| self.until + drift(*peer_ttl_cap) < self.granted_until)
+    fn capped_by_redisson(&self) -> Option<Duration> {
+        self.redisson_ttl_cap
+            .filter(|redisson_ttl_cap| self.until + drift(*redisson_ttl_cap) < self.granted_until)
     }
 
     /// Returns the lease to renew for a fixed lease that peers may have cut short.
     fn remaining_grant(&self, now: Moment) -> Option<Duration> {
-        let peer_ttl_cap = self.is_capped_by_peer()?;
-        Some(peer_ttl_cap.min(self.granted_until.since(now)))
+        let redisson_ttl_cap = self.capped_by_redisson()?;
+        Some(redisson_ttl_cap.min(self.granted_until.since(now)))
     }
 
     fn cutoff(&self) -> Option<Moment> {
@@ -405,7 +407,11 @@ fn renew_at(sent: Moment, lease: Duration) -> Moment {
 /// Returns the delay before a failed renewal is retried: sooner than after a success, but not so
 /// soon that it overloads an ailing store.
 fn retry_after(lease: Duration) -> Duration {
-    let lease = if lease == PROBE { PROBE_RETRY } else { lease };
+    let lease = if lease == CHECK_LEASE {
+        CHECK_RETRY
+    } else {
+        lease
+    };
     (lease / 10).clamp(Duration::from_millis(10), Duration::from_secs(1))
 }
 

@@ -91,19 +91,19 @@ pub(super) fn decide(
         now, subscribers, ..
     } = *ctx;
     let kind = request.subject.kind;
-    let token = |seen| kind.is_fenced().then(|| ctx.token_after(seen));
+    let token = |min_token| kind.is_fenced().then(|| ctx.token_after(min_token));
     match &request.action {
         Action::Acquire {
             owner,
             entry,
             lease,
-            seen,
+            min_token,
             ..
         } => {
             if tombstones.contains(owner, *entry) {
                 return Reply::Undone;
             }
-            acquire(held, owner, *entry, *lease, now, || token(*seen))
+            acquire(held, owner, *entry, *lease, now, || token(*min_token))
         }
         Action::CounterOp { .. } => Reply::NOT_A_COUNTER,
         Action::SemaphoreOp(_) => Reply::NOT_A_SEMAPHORE,
@@ -124,14 +124,14 @@ pub(super) fn decide(
             to,
             lease,
             own_subscribers,
-            seen,
+            min_token,
         } => {
             let released = release(held, from, 0, subscribers);
             let free = matches!(released, Reply::Released { .. });
             if !free || subscribers > *own_subscribers || tombstones.contains(to, Entry::Fresh) {
                 return released;
             }
-            acquire(held, to, Entry::Fresh, *lease, now, || token(*seen))
+            acquire(held, to, Entry::Fresh, *lease, now, || token(*min_token))
         }
         Action::Release { owner, left } => release(held, owner, *left, subscribers),
         Action::Renew { owner, lease } => match mine(held, owner) {

@@ -28,12 +28,12 @@ pub enum CounterOp {
     /// acquire.
     Take {
         /// The owner under which the request waits in the queue.
-        place: OwnerId,
+        queue_owner: OwnerId,
         /// The number of permits.
         count: u32,
         /// How long the queue keeps the waiter unless it sends another request; `None` if it does
         /// not wait.
-        waits: Option<Duration>,
+        waiter_ttl: Option<Duration>,
     },
 }
 

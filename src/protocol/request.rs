@@ -73,13 +73,13 @@ pub enum Action {
         lease: Duration,
         /// The greatest token the client has seen, for kinds whose grants have tokens: a new token
         /// is greater.
-        seen: Option<FencingToken>,
+        min_token: Option<FencingToken>,
         /// How long the store keeps the waiter registered unless it sends another request, for
         /// kinds whose waiters are registered; `None` if it does not wait.
-        waits: Option<Duration>,
+        waiter_ttl: Option<Duration>,
         /// The same local owner's hold on the other side of a read/write lock: a writer may read,
         /// and the only reader may write.
-        upgrade_from: Option<OwnerId>,
+        other_side: Option<OwnerId>,
         /// Whether a reader bypasses waiting writers: it has waited for them long enough.
         bypass_writers: bool,
         /// The permits that are requested, where a primitive has many.
@@ -110,7 +110,7 @@ pub enum Action {
         /// How many of the channel's subscribers belong to this client.
         own_subscribers: u32,
         /// The greatest token the client has seen, as for an acquire.
-        seen: Option<FencingToken>,
+        min_token: Option<FencingToken>,
     },
     /// Lowers the owner's count to at most `left`; 0 removes every trace of the owner.
     Release {

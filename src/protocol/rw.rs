@@ -73,25 +73,26 @@ impl ReadWriteApply<'_> {
                 owner,
                 entry,
                 lease,
-                upgrade_from,
+                other_side,
                 bypass_writers,
                 ..
-            } if !self.writes => self.read(*owner, *entry, *lease, *upgrade_from, *bypass_writers),
+            } if !self.writes => self.read(*owner, *entry, *lease, *other_side, *bypass_writers),
             Action::Acquire {
                 owner,
                 entry,
                 lease,
-                upgrade_from,
-                waits,
+                other_side,
+                waiter_ttl,
                 ..
             } => {
-                let reply = self.write(*owner, *entry, *lease, *upgrade_from);
-                match (&reply, waits) {
+                let reply = self.write(*owner, *entry, *lease, *other_side);
+                match (&reply, waiter_ttl) {
                     (Reply::Granted { .. }, _) => {
                         self.writers.remove(owner);
                     }
-                    (Reply::Busy { .. }, Some(waits)) if *entry == Entry::Fresh => {
-                        self.writers.register(*owner, self.now + *waits, self.now);
+                    (Reply::Busy { .. }, Some(waiter_ttl)) if *entry == Entry::Fresh => {
+                        self.writers
+                            .register(*owner, self.now + *waiter_ttl, self.now);
                     }
                     _ => {}
                 }

@@ -179,9 +179,9 @@ impl SemaphoreApply<'_> {
                 entry,
                 lease,
                 permits,
-                waits,
+                waiter_ttl,
                 ..
-            } => self.acquire(*owner, *entry, *lease, *permits, *waits),
+            } => self.acquire(*owner, *entry, *lease, *permits, *waiter_ttl),
             // Permits have owners.
             Action::CounterOp { .. } => Reply::NOT_A_COUNTER,
             Action::SemaphoreOp(count) => self.count(*count),
@@ -208,7 +208,7 @@ impl SemaphoreApply<'_> {
         entry: Entry,
         lease: Duration,
         permits: PermitRequest,
-        waits: Option<Duration>,
+        waiter_ttl: Option<Duration>,
     ) -> Reply {
         let until = self.now + lease;
         match (self.renew(&owner, until), self.has(&owner)) {
@@ -239,11 +239,11 @@ impl SemaphoreApply<'_> {
             self.notify |= self.queue.remove(&owner);
             return GRANTED;
         }
-        if let Some(waits) = waits {
+        if let Some(waiter_ttl) = waiter_ttl {
             // A waiter for more permits than there are would block the queue for as long as it
             // likes.
             if i64::from(permits) <= self.total() {
-                self.queue.enqueue(owner, self.now + waits);
+                self.queue.enqueue(owner, self.now + waiter_ttl);
             } else {
                 self.notify |= self.queue.remove(&owner);
             }

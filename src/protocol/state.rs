@@ -269,8 +269,8 @@ fn with_queue(mut outcome: Outcome, request: &Request, queue: &mut dyn StoreQueu
 
 impl ApplyContext {
     /// Returns the token for a grant to a client that has seen this one.
-    pub fn token_after(&self, seen: Option<FencingToken>) -> FencingToken {
-        let next = seen.map(FencingToken::next);
+    pub fn token_after(&self, min_token: Option<FencingToken>) -> FencingToken {
+        let next = min_token.map(FencingToken::next);
         next.map_or(self.next_token, |next| next.max(self.next_token))
     }
 }

@@ -294,7 +294,7 @@ fn strings_that_are_no_numbers_are_rejected_by_all_counters_and_unchanged() {
 
 /// The type of a key beside the lock is checked before anything is written.
 #[test]
-fn a_side_key_of_another_type_is_detected_before_a_grant() {
+fn an_auxiliary_key_of_another_type_is_detected_before_a_grant() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;

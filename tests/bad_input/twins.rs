@@ -1,4 +1,4 @@
-//! Names that differ by braces alone (`x`, `{x}`): Redisson derives the same side keys from both.
+//! Names that differ by braces alone (`x`, `{x}`): Redisson derives the same auxiliary keys from both.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use redis::Value;
 use super::support::{RedisServer, builder, eventually, simulated};
 use super::{PATIENCE, checked_message, connect};
 
-/// Every kind whose side keys would be shared.
+/// Every kind whose auxiliary keys would be shared.
 const KINDS: [&str; 5] = ["fair", "read", "write", "semaphore", "counting"];
 
 #[test]
-fn a_name_with_the_side_keys_of_another_is_rejected_while_that_one_exists() {
+fn a_name_with_the_auxiliary_keys_of_another_is_rejected_while_that_one_exists() {
     simulated(async || {
         let server = RedisServer::start();
         let client = connect(&server.url()).await;
@@ -23,7 +23,8 @@ fn a_name_with_the_side_keys_of_another_is_rejected_while_that_one_exists() {
                 let before = contents(&server);
                 for other in KINDS {
                     let refused = hold(&client, other, second).await;
-                    let refused = checked_message(refused.expect_err("its side keys are shared"));
+                    let refused =
+                        checked_message(refused.expect_err("its auxiliary keys are shared"));
                     assert!(
                         matches!(refused, Error::WrongKind { .. }),
                         "{kind}, then {other}: {refused:?}"

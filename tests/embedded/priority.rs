@@ -91,9 +91,9 @@ fn acquire(lock: &Subject, number: i64) -> Request {
         owner: OwnerId::new(ClientId::new([7; 16]), number),
         entry: Entry::Fresh,
         lease: Duration::from_secs(600),
-        seen: None,
-        waits: None,
-        upgrade_from: None,
+        min_token: None,
+        waiter_ttl: None,
+        other_side: None,
         bypass_writers: false,
         permits: PermitRequest::ONE,
     })

@@ -69,13 +69,13 @@ fn the_written_format_is_that_of_the_last_version() {
     let (_, newest) = versions().pop().expect("there is one");
     let newest = written(&newest);
     let owner = |text: &str| text.parse::<OwnerId>().expect("an owner");
-    let acquire = |text, entry, waits| Action::Acquire {
+    let acquire = |text, entry, waiter_ttl| Action::Acquire {
         owner: owner(text),
         entry,
         lease: TOMBSTONE_TTL,
-        seen: None,
-        waits,
-        upgrade_from: None,
+        min_token: None,
+        waiter_ttl,
+        other_side: None,
         bypass_writers: false,
         permits: PermitRequest::ONE,
     };
@@ -106,9 +106,9 @@ fn the_written_format_is_that_of_the_last_version() {
                 owner: permit_owner(client, 1, 1),
                 entry: Entry::Fresh,
                 lease: TOMBSTONE_TTL,
-                seen: None,
-                waits: None,
-                upgrade_from: None,
+                min_token: None,
+                waiter_ttl: None,
+                other_side: None,
                 bypass_writers: false,
                 permits: PermitRequest::ONE,
             },
@@ -122,9 +122,9 @@ fn the_written_format_is_that_of_the_last_version() {
         change,
     };
     let take = CounterOp::Take {
-        place: owner(LISTENER),
+        queue_owner: owner(LISTENER),
         count: 2,
-        waits: None,
+        waiter_ttl: None,
     };
     let undone = Action::Undo {
         owner: OwnerId::new(client, 3),

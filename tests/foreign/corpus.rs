@@ -44,7 +44,7 @@ impl Shape {
 
     /// Returns the names of the locks that have this key: the key itself, and the lock that keeps it beside its own.
     pub(crate) fn names(&self) -> Vec<&'static str> {
-        let beside = SIDE_KEYS.iter().find_map(|prefix| {
+        let beside = AUXILIARY_KEYS.iter().find_map(|prefix| {
             let name = self.key.strip_prefix(prefix)?;
             name.strip_prefix('{')?.strip_suffix('}')
         });
@@ -98,7 +98,7 @@ fn words(text: &str) -> Vec<Vec<u8>> {
 }
 
 /// The prefixes of the keys that a lock keeps beside its own.
-const SIDE_KEYS: [&str; 8] = [
+const AUXILIARY_KEYS: [&str; 8] = [
     "redisson_lock_queue:",
     "redisson_lock_timeout:",
     "redisson_lock_token:",

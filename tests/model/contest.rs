@@ -290,7 +290,7 @@ async fn connect(server: &RedisServer, scripts: bool) -> Arc<dyn Engine> {
         scripts,
         lazy_connect: false,
         durability: redis::DurabilityPolicy::default(),
-        shard: None,
+        cluster_node: None,
         events: Events::inline(),
         network: Default::default(),
     };

@@ -210,10 +210,10 @@ impl NameOwners {
             owner: self.owners[who],
             entry: entry(attempt, count),
             lease,
-            seen: seen(rng),
-            waits: (self.kinds.of(who).registers_waiters(permits.count) && rng.chance(75))
+            min_token: seen(rng),
+            waiter_ttl: (self.kinds.of(who).registers_waiters(permits.count) && rng.chance(75))
                 .then(|| time(tick, rng)),
-            upgrade_from: rng.chance(30).then(|| self.beside(who)).flatten(),
+            other_side: rng.chance(30).then(|| self.beside(who)).flatten(),
             bypass_writers: rng.chance(20),
             permits,
         }
@@ -294,7 +294,7 @@ impl NameOwners {
             to: self.owners[to],
             lease,
             own_subscribers: number_below(3, rng),
-            seen: seen(rng),
+            min_token: seen(rng),
         }
     }
 

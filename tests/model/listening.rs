@@ -43,9 +43,9 @@ impl Fence {
             owner,
             entry: Entry::Fresh,
             lease: Duration::from_secs(60),
-            seen: None,
-            waits: None,
-            upgrade_from: None,
+            min_token: None,
+            waiter_ttl: None,
+            other_side: None,
             bypass_writers: false,
             permits: PermitRequest::ONE,
         };

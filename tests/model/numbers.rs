@@ -118,9 +118,9 @@ impl Numbers {
                 let waits = (count > 1 && rng.chance(50)).then(|| time(tick, rng));
                 let place = self.place(count, rng);
                 CounterOp::Take {
-                    place,
+                    queue_owner: place,
                     count,
-                    waits,
+                    waiter_ttl: waits,
                 }
             }
             50..70 => CounterOp::Add(many),

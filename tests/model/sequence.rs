@@ -126,16 +126,19 @@ impl Sequence {
         self.slack = self.slack.max(asked.latency);
         self.until = until;
         if let Action::Acquire {
-            waits: Some(waits), ..
+            waiter_ttl: Some(waiter_ttl),
+            ..
         }
         | Action::CounterOp {
-            change: CounterOp::Take {
-                waits: Some(waits), ..
-            },
+            change:
+                CounterOp::Take {
+                    waiter_ttl: Some(waiter_ttl),
+                    ..
+                },
             ..
         } = step.action
         {
-            self.ends.push(asked.sent + waits);
+            self.ends.push(asked.sent + waiter_ttl);
         }
         if let Action::Acquire { lease, .. } | Action::Renew { lease, .. } = step.action
             && !step.kind.is_exclusive()

@@ -213,7 +213,7 @@ pub(crate) fn difference(kinds: Kinds, seed: u64, sequences: usize) -> Option<St
                     scripts: true,
                     lazy_connect: false,
                     durability: redis::DurabilityPolicy::default(),
-                    shard: None,
+                    cluster_node: None,
                     events: Events::inline(),
                     network: Network::Simulated(Arc::new(DirectTransport(server.clone()))),
                 };

@@ -71,7 +71,7 @@ impl Settings {
     }
 
     /// Returns the text that a worker receives; see [`parse`](Self::parse).
-    pub(crate) fn to_line(&self) -> String {
+    pub(crate) fn to_line(self) -> String {
         format!("{},{},{}", self.lease.as_millis(), self.delay, self.acks)
     }
 

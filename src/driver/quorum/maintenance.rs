@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 
 use super::quorum_hold::QuorumHold;
 use super::vote::{PendingVotes, ServerVote};
-use crate::engine::in_process;
 use crate::engine::supervise::{Restarts, catch_panic};
+use crate::engine::tag_simulated_process;
 
 /// Upper bound of the interval, however long the lease is.
 const MAX_REACQUIRE_INTERVAL: Duration = Duration::from_secs(15);
@@ -17,17 +17,20 @@ const MAX_REACQUIRE_INTERVAL: Duration = Duration::from_secs(15);
 /// Starts the maintenance task, which runs until the hold ends. Without a runtime there is no such task, and pending
 /// requests are undone.
 #[expect(clippy::disallowed_methods, reason = "the driver owns these tasks")]
-pub(super) fn start(quorum_hold: &Arc<QuorumHold>, late: PendingVotes) {
+pub(super) fn start(quorum_hold: &Arc<QuorumHold>, pending: PendingVotes) {
     if let Ok(runtime) = Handle::try_current() {
-        let task = runtime.spawn(in_process(maintain(quorum_hold.clone(), late)));
+        let task = runtime.spawn(tag_simulated_process(maintain(
+            quorum_hold.clone(),
+            pending,
+        )));
         quorum_hold.set_maintenance_task(task.abort_handle());
     }
 }
 
-async fn maintain(quorum_hold: Arc<QuorumHold>, late: PendingVotes) {
+async fn maintain(quorum_hold: Arc<QuorumHold>, pending: PendingVotes) {
     let events = &quorum_hold.targets()[0].core.events;
     let maintenance = async {
-        if let Err(panicked) = catch_panic(collect_votes(&quorum_hold, late)).await {
+        if let Err(panicked) = catch_panic(collect_votes(&quorum_hold, pending)).await {
             panicked.report("quorum", events);
         }
         let mut restarts = Restarts::new("quorum", events);

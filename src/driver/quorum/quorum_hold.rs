@@ -207,7 +207,8 @@ impl QuorumHold {
         loop {
             // Registered before the check: a task that changes the hold notifies afterwards.
             let waker_executor = self.waker_executor();
-            let mut changed = waker_executor.with_proxy_unpin(Box::pin(self.changed.notified()));
+            let mut changed =
+                waker_executor.with_waker_proxy_unpin(Box::pin(self.changed.notified()));
             if let Some(end) = self.check_end() {
                 return end;
             }
@@ -274,13 +275,16 @@ impl QuorumHold {
 
     /// Releases the lock on all servers after work that was done under it; fails only if too few servers can have held
     /// it until now. A server that does not reply may have.
-    pub(crate) async fn conclude(&self) -> Result<(), Vec<NamedDriverError>> {
+    pub(crate) async fn release_after_run(&self) -> Result<(), Vec<NamedDriverError>> {
         let hold_refs = self.finish_released()?;
         let concluding = hold_refs.into_iter().map(|(index, hold_ref)| {
             let target = &self.targets[index];
             async move {
-                let concluded =
-                    with_timeout(vote_timeout(target), Box::pin(release::conclude(hold_ref))).await;
+                let concluded = with_timeout(
+                    vote_timeout(target),
+                    Box::pin(release::release_after_run(hold_ref)),
+                )
+                .await;
                 concluded
                     .unwrap_or(Ok(()))
                     .map_err(|error| target.with(error))

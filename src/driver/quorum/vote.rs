@@ -151,7 +151,7 @@ async fn uptime(target: &LockTarget, deadline: Moment) -> Result<Option<Uptime>,
     let core = &target.core;
     let limit = core.request_timeout(Some(deadline));
     let uptime = Arc::clone(&core.engine).uptime();
-    let reply = with_timeout(limit, core.waker_executor.with_proxy_unpin(uptime)).await;
+    let reply = with_timeout(limit, core.waker_executor.with_waker_proxy_unpin(uptime)).await;
     let reply: Result<_, StoreError> = reply.unwrap_or_else(|| Err(no_reply(limit)));
     reply.map_err(DriverError::StoreError)
 }

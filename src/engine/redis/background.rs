@@ -11,7 +11,7 @@ use std::sync::Arc;
 use redis::Value;
 use tokio::task::JoinSet;
 
-use super::durability::{ScriptReply, ScriptResult};
+use super::durability::{ScriptOutcome, ScriptReply};
 use super::scripts::{self, ScriptCall};
 use super::{Redis, single};
 use crate::engine::{StoreError, StoreErrorKind};
@@ -77,9 +77,9 @@ pub(super) async fn collect_replies(
 
 async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<BackgroundResult> {
     let call = ScriptCall::renew_all(kind, &requests, &redis.keys);
-    let ran = redis.durable_background().run(&call).await;
-    match ran.and_then(ScriptReply::executed) {
-        Ok(ScriptResult {
+    let ran = redis.background_for_grants().run(&call).await;
+    match ran.and_then(ScriptOutcome::executed) {
+        Ok(ScriptReply {
             value: Value::Array(replies),
             durable,
         }) if replies.len() == requests.len() => {
@@ -88,7 +88,7 @@ async fn renew(redis: Arc<Redis>, kind: Kind, requests: Vec<Request>) -> Vec<Bac
                 .map(|reply| durable.apply_to(scripts::renewed(reply)))
                 .collect()
         }
-        Ok(ScriptResult { value, .. }) => {
+        Ok(ScriptReply { value, .. }) => {
             let failure = StoreError::new(
                 StoreErrorKind::Unexpected,
                 format!("unexpected reply {value:?}"),

@@ -24,11 +24,11 @@ use tokio::time::Instant;
 
 use self::queue::{Admission, BatchItem, BatchQueue};
 use super::connection::{Connection, Generation};
-use super::durability::{ScriptReply, ScriptResult};
+use super::durability::{ScriptOutcome, ScriptReply};
 use super::keys::Keys;
 use super::scripts::{self, ScriptCall};
 use super::{failure, single};
-use crate::engine::in_process;
+use crate::engine::tag_simulated_process;
 use crate::engine::{self, StoreError, StoreErrorKind};
 use crate::protocol::{Reply, Request};
 
@@ -60,7 +60,7 @@ struct BatchedCall {
 /// an error.
 struct Flusher {
     batcher: Arc<Batcher>,
-    connection: Generation,
+    generation: Generation,
     /// The task has returned, and no caller depends on it.
     ended: bool,
 }
@@ -68,7 +68,7 @@ struct Flusher {
 /// A full batch, which is sent at once.
 struct FullBatch {
     call: InFlightCall,
-    connection: Generation,
+    generation: Generation,
     items: Vec<BatchItem>,
 }
 
@@ -110,7 +110,7 @@ impl Batcher {
                 Box::pin(async move { in_flight.0.call_single(&request).await })
             }
             Admission::Batched {
-                connection,
+                generation,
                 reply,
                 full,
                 flusher,
@@ -119,18 +119,18 @@ impl Batcher {
                 if let Some(items) = full {
                     let full = FullBatch {
                         call: InFlightCall(self.clone()),
-                        connection,
+                        generation,
                         items,
                     };
-                    self.spawn(connection, full.send());
+                    self.spawn(generation, full.send());
                 }
                 if flusher {
                     let flusher = Flusher {
                         batcher: self.clone(),
-                        connection,
+                        generation,
                         ended: false,
                     };
-                    self.spawn(connection, flusher.run());
+                    self.spawn(generation, flusher.run());
                 }
                 Box::pin(BatchedCall {
                     batcher: self.clone(),
@@ -147,10 +147,10 @@ impl Batcher {
     }
 
     /// Spawns on the connection's own runtime: if that runtime stalls, so does the connection itself.
-    fn spawn(&self, connection: Generation, task: impl Future<Output = ()> + Send + 'static) {
-        let runtime = self.connection.runtime_of(connection);
+    fn spawn(&self, generation: Generation, task: impl Future<Output = ()> + Send + 'static) {
+        let runtime = self.connection.runtime_of(generation);
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
-            runtime.spawn(in_process(task));
+            runtime.spawn(tag_simulated_process(task));
         }
     }
 
@@ -159,7 +159,9 @@ impl Batcher {
         let (items, others) = queue::by_kind(items);
         for others in others {
             self.lock().on_sent();
-            tokio::spawn(in_process(InFlightCall(self.clone()).send(others)));
+            tokio::spawn(tag_simulated_process(
+                InFlightCall(self.clone()).send(others),
+            ));
         }
         self.send(items).await;
     }
@@ -194,8 +196,8 @@ impl Batcher {
         };
         match replies {
             // New grants have to wait, but no other request does.
-            Ok(ScriptReply::Delayed(_)) => self.send_each(waiting, requests),
-            Ok(ScriptReply::Executed(ScriptResult {
+            Ok(ScriptOutcome::Delayed(_)) => self.send_each(waiting, requests),
+            Ok(ScriptOutcome::Executed(ScriptReply {
                 value: Value::Array(values),
                 durable,
             })) if values.len() == waiting.len() => {
@@ -215,7 +217,7 @@ impl Batcher {
                     let _ = caller.send(durable.apply_to(reply));
                 }
             }
-            Ok(ScriptReply::Executed(ScriptResult { value, .. })) => {
+            Ok(ScriptOutcome::Executed(ScriptReply { value, .. })) => {
                 let failure = StoreError::new(
                     StoreErrorKind::Unexpected,
                     format!("unexpected reply {value:?}"),
@@ -238,7 +240,7 @@ impl Batcher {
     ) {
         for (mut caller, request) in waiting.into_iter().zip(requests) {
             let batcher = self.clone();
-            tokio::spawn(in_process(async move {
+            tokio::spawn(tag_simulated_process(async move {
                 tokio::select! {
                     reply = batcher.call_single(&request) => {
                         let _ = caller.send(reply);
@@ -251,8 +253,8 @@ impl Batcher {
 
     /// Fails these items: the runtime of a connection has shut down, and the connection with it, without a disconnect
     /// event.
-    fn fail_all(&self, connection: Generation, items: Vec<BatchItem>) {
-        self.connection.mark_dead(connection);
+    fn fail_all(&self, generation: Generation, items: Vec<BatchItem>) {
+        self.connection.mark_dead(generation);
         let callers = items.into_iter().map(|item| item.reply_to).collect();
         fail_callers(
             callers,
@@ -301,7 +303,7 @@ impl Flusher {
             let items = self
                 .batcher
                 .lock()
-                .take_for(self.connection, Instant::now());
+                .take_for(self.generation, Instant::now());
             let Some(items) = items else {
                 break;
             };
@@ -309,7 +311,7 @@ impl Flusher {
             if self.is_forked() {
                 return;
             }
-            if !self.batcher.lock().keep_flushing(self.connection) {
+            if !self.batcher.lock().keep_flushing(self.generation) {
                 break;
             }
         }
@@ -329,8 +331,8 @@ impl Drop for Flusher {
         if self.is_forked() {
             return std::mem::forget(self.batcher.clone());
         }
-        let items = self.batcher.lock().take_abandoned(self.connection);
-        self.batcher.fail_all(self.connection, items);
+        let items = self.batcher.lock().take_abandoned(self.generation);
+        self.batcher.fail_all(self.generation, items);
     }
 }
 
@@ -351,7 +353,7 @@ impl Drop for FullBatch {
         if batcher.connection.is_forked() {
             return std::mem::forget((batcher.clone(), items));
         }
-        batcher.fail_all(self.connection, items);
+        batcher.fail_all(self.generation, items);
     }
 }
 

@@ -25,9 +25,10 @@ mod subscribe;
 mod watcher;
 
 use self::nodes::Nodes;
-use self::router::{CallLane, Hop, Router, send_request};
+use self::router::{Hop, Router, send_request};
 use super::Redis;
 use super::backoff::jittered;
+use super::call_priority::CallPriority;
 use super::connector::Address;
 use super::node_addr::NodeAddr;
 use super::pubsub_mode::PubSubMode;
@@ -119,7 +120,9 @@ impl Cluster {
 impl Engine for Cluster {
     fn call(&self, request: Request) -> BoxFuture<Result<Reply, StoreError>> {
         let nodes = self.nodes.clone();
-        Box::pin(async move { send_request(&nodes, &request, CallLane::Foreground).await })
+        Box::pin(
+            async move { send_request(&nodes, &request, CallPriority::Foreground, None).await },
+        )
     }
 
     fn call_background(
@@ -186,7 +189,7 @@ impl Engine for Cluster {
         Box::pin(async move {
             let mut router = Router::to(&self.nodes, slot_of_label(&self.nodes, &client))?;
             loop {
-                let Hop { node, .. } = router.next_stable_hop().await?;
+                let Hop { node, .. } = router.next_owner_hop().await?;
                 let outcome = node.set_label(client.clone(), label.clone(), ttl);
                 match outcome.await {
                     Err(failure) => router.retry_after(failure).await?,
@@ -291,7 +294,7 @@ fn slot_of_label(nodes: &Nodes, client: &str) -> Slot {
 async fn label(nodes: &Nodes, client: String) -> Result<Option<String>, StoreError> {
     let mut router = Router::to(nodes, slot_of_label(nodes, &client))?;
     loop {
-        let Hop { node, .. } = router.next_stable_hop().await?;
+        let Hop { node, .. } = router.next_owner_hop().await?;
         match node.labels(vec![client.clone()]).await {
             Err(failure) => router.retry_after(failure).await?,
             labels => return labels.map(|labels| labels.into_iter().next().flatten()),

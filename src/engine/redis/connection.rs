@@ -33,12 +33,12 @@ pub(crate) use self::server::ConnectionContext;
 use self::server::ServerState;
 use self::uptime::StartTime;
 use super::connector::{self, CallStart, Connector, NewConnection};
-use super::durability::{ScriptReply, ScriptResult};
+use super::durability::{ScriptOutcome, ScriptReply};
 use super::failure;
-use super::sentinel::{AbortOnDrop, MasterEpoch};
+use super::sentinel::{AbortOnDrop, MasterTerm};
 use super::stall_detector::StallDetector;
 use crate::engine::fork_detector::ForkDetector;
-use crate::engine::in_process;
+use crate::engine::tag_simulated_process;
 use crate::engine::{StoreError, StoreErrorKind};
 
 /// Number of calls that may wait to be written. The crate's default of 50 costs a third of the throughput at 4096
@@ -87,8 +87,8 @@ struct LiveConnection {
     generation: Generation,
     connection: MultiplexedConnection,
     /// The period in which the connection leads to the right server.
-    master_epoch: MasterEpoch,
-    _epoch_watcher: Option<Arc<AbortOnDrop>>,
+    master_term: MasterTerm,
+    _term_watcher: Option<Arc<AbortOnDrop>>,
     runtime: Handle,
     stall_detector: Arc<Mutex<StallDetector>>,
     started: Arc<StartTime>,
@@ -135,8 +135,8 @@ impl Connection {
         self.fork_detector.has_forked()
     }
 
-    /// Checks for a stall after a batched call was abandoned. The call that the batch shares may never be abandoned
-    /// itself: the runtime it runs on may be what is stalled.
+    /// Checks for a stall after a batched call was abandoned. The batch task may never drop its call if its own runtime is
+    /// stalled, so each caller checks as well.
     pub(crate) fn check_stalled(&self, waited: Duration) {
         if self.is_forked() {
             return;
@@ -179,7 +179,7 @@ impl Connection {
 
     /// Carries out a call. If the master may have moved, a call that has certainly done nothing is retried; the caller
     /// can end the retries by dropping this future.
-    async fn execute(&self, payload: &Payload<'_>) -> Result<ScriptReply, StoreError> {
+    async fn execute(&self, payload: &Payload<'_>) -> Result<ScriptOutcome, StoreError> {
         self.not_forked(StoreErrorKind::Unreachable)?;
         if !self.connector.can_fail_over() {
             let outcome = self.execute_once(payload).await;
@@ -196,20 +196,20 @@ impl Connection {
         }
     }
 
-    async fn execute_once(&self, payload: &Payload<'_>) -> Result<ScriptReply, StoreError> {
+    async fn execute_once(&self, payload: &Payload<'_>) -> Result<ScriptOutcome, StoreError> {
         let mut live = self.live().await?;
         if payload.is_fresh_acquire()
             && let Some(left) = live.server.grant_delay_left()
         {
-            return Ok(ScriptReply::Delayed(left));
+            return Ok(ScriptOutcome::Delayed(left));
         }
         let durability = &self.context.durability;
         let pending = PendingReply::begin(self, &live);
-        let mut master_epoch = live.master_epoch.clone();
+        let mut master_term = live.master_term.clone();
         let result = tokio::select! {
             biased;
             result = payload.send(&mut live.connection, durability, &live.server) => result,
-            () = master_epoch.changed() => {
+            () = master_term.changed() => {
                 self.current.mark_dead(live.generation);
                 return Err(connector::master_changed());
             }
@@ -238,7 +238,7 @@ impl Connection {
         if durable.is_from_another_master() {
             self.discard(&live);
         }
-        Ok(ScriptReply::Executed(ScriptResult { value, durable }))
+        Ok(ScriptOutcome::Executed(ScriptReply { value, durable }))
     }
 
     /// Fails in a forked child, which must neither write to its parent's connection nor read from it.
@@ -323,7 +323,7 @@ impl Connection {
             + HANDSHAKE_SLACK / 2;
         let deadline = handshake_deadline + HANDSHAKE_SLACK / 2;
         let home = runtime.clone();
-        runtime.spawn(in_process(async move {
+        runtime.spawn(tag_simulated_process(async move {
             let made = connector.open(config).await;
             let server = connector.server();
             let failure = made.as_ref().err().map(|failure| failure.detail.clone());
@@ -344,7 +344,7 @@ impl Connection {
                 |(
                     NewConnection {
                         connection,
-                        master_epoch,
+                        master_term,
                     },
                     server,
                 )| {
@@ -352,7 +352,7 @@ impl Connection {
                     current.install(generation, || {
                         // The watcher also ends an idle connection. If it runs at once, it waits for the lock of
                         // `current`.
-                        let epoch_watcher = master_epoch.on_change(move || {
+                        let term_watcher = master_term.on_change(move || {
                             if let Some(current) = mine.upgrade() {
                                 current.mark_dead(generation);
                             }
@@ -360,8 +360,8 @@ impl Connection {
                         LiveConnection {
                             generation,
                             connection,
-                            master_epoch,
-                            _epoch_watcher: epoch_watcher.map(Arc::new),
+                            master_term,
+                            _term_watcher: term_watcher.map(Arc::new),
                             runtime: home,
                             stall_detector: Arc::new(Mutex::new(
                                 StallDetector::new(Instant::now()),

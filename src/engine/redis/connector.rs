@@ -20,13 +20,13 @@ mod simulated;
 use self::sentinel_connector::SentinelConnector;
 pub(crate) use self::sentinel_connector::{CallStart, master_changed};
 use super::node_addr::NodeAddr;
-use super::sentinel::{MasterEpoch, SentinelDetails, Sentinels};
+use super::sentinel::{MasterTerm, SentinelDetails, Sentinels};
 use super::settings::{Network, RedisSettings};
 use super::{Tls, failure};
 use crate::engine::{StoreError, StoreErrorKind};
 
-/// However long a command may take, a silent network is given up after twice this time.
-const MAX_SILENCE: Duration = Duration::from_secs(30);
+/// The TCP user timeout is twice the command timeout, with this as the longest command timeout: at most 60 s.
+const MAX_COMMAND_TIME: Duration = Duration::from_secs(30);
 
 /// Error for a request that a cluster's server has redirected.
 const CLUSTER_NODE: &str = "the server is a node of a cluster; use `redis-cluster://`";
@@ -75,7 +75,7 @@ pub(crate) struct Connector {
     connect_timeout: Duration,
     command_timeout: Duration,
     /// Whether the server is configured as a node of a cluster.
-    is_shard: bool,
+    is_cluster_node: bool,
 }
 
 #[derive(Clone)]
@@ -203,7 +203,7 @@ impl Transport {
 /// A connection, and the period in which it leads to the right server.
 pub(crate) struct NewConnection {
     pub(crate) connection: MultiplexedConnection,
-    pub(crate) master_epoch: MasterEpoch,
+    pub(crate) master_term: MasterTerm,
 }
 
 impl Connector {
@@ -226,7 +226,7 @@ impl Connector {
             target,
             connect_timeout: settings.connect_timeout,
             command_timeout: settings.command_timeout,
-            is_shard: settings.shard.is_some(),
+            is_cluster_node: settings.cluster_node.is_some(),
         })
     }
 
@@ -238,10 +238,10 @@ impl Connector {
         match &self.target {
             Target::Fixed(transport) => {
                 let connection = transport.open(config, self.connect_timeout).await?;
-                let master_epoch = MasterEpoch::default();
+                let master_term = MasterTerm::default();
                 Ok(NewConnection {
                     connection,
-                    master_epoch,
+                    master_term,
                 })
             }
             Target::Sentinels(sentinels) => sentinels.open(config, self.connect_timeout).await,
@@ -274,7 +274,7 @@ impl Connector {
                 StoreError::new(StoreErrorKind::NotReady, why)
             }
             Target::Sentinels(_) | Target::Fixed(_)
-                if !self.is_shard && failure::is_redirection(&failure) =>
+                if !self.is_cluster_node && failure::is_redirection(&failure) =>
             {
                 StoreError::new(StoreErrorKind::Unusable, CLUSTER_NODE)
             }
@@ -356,7 +356,7 @@ fn connection_info(address: &Address, settings: &RedisSettings) -> RedisResult<C
             redis::io::tcp::socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)),
         );
     #[cfg(target_os = "linux")]
-    let tcp = tcp.set_user_timeout(settings.command_timeout.min(MAX_SILENCE) * 2);
+    let tcp = tcp.set_user_timeout(settings.command_timeout.min(MAX_COMMAND_TIME) * 2);
     Ok(addr
         .into_connection_info()?
         .set_redis_settings(redis)

@@ -29,24 +29,24 @@ pub struct ReplicaAcks {
     pub timeout: Duration,
 }
 
-/// The reply of a script, and whether it is durable.
+/// The reply of a script that was executed, and whether it meets the durability policy.
 #[derive(Debug)]
-pub(super) struct ScriptResult {
+pub(super) struct ScriptReply {
     pub(super) value: Value,
     pub(super) durable: DurabilityOutcome,
 }
 
-/// Outcome of a script call.
+/// The outcome of a script call: a reply, unless the script was not sent.
 #[derive(Debug)]
-pub(super) enum ScriptReply {
+pub(super) enum ScriptOutcome {
     /// The script was not sent: for this long the server grants nothing new.
     Delayed(Duration),
-    Executed(ScriptResult),
+    Executed(ScriptReply),
 }
 
-impl ScriptReply {
-    /// Returns the reply of a script that acquires nothing new, and so is never delayed.
-    pub(super) fn executed(self) -> Result<ScriptResult, StoreError> {
+impl ScriptOutcome {
+    /// Returns the reply of a script that acquires nothing new, so that it is always executed.
+    pub(super) fn executed(self) -> Result<ScriptReply, StoreError> {
         match self {
             Self::Executed(said) => Ok(said),
             Self::Delayed(left) => {

@@ -78,7 +78,7 @@ pub(crate) fn from_call_error(error: &RedisError) -> StoreError {
 
 /// Returns whether the error is one of a failover, and the call has certainly done nothing: at another server, or a
 /// little later, it succeeds.
-pub(crate) fn is_failover(failure: &StoreError) -> bool {
+pub(crate) fn is_safe_to_retry(failure: &StoreError) -> bool {
     match failure.kind {
         StoreErrorKind::Unreachable => true,
         StoreErrorKind::NotReady => {

@@ -83,8 +83,8 @@ pub(super) struct ServerInfo {
     pub(super) uptime: Option<Duration>,
 }
 
-/// Queries the server at the other end. Managed services often do not reply; without a reply, any server may be another
-/// one.
+/// Queries the server at the other end. Managed services often forbid INFO: without it, every reconnect counts as a
+/// change of server.
 ///
 /// # Errors
 ///

@@ -53,7 +53,7 @@ pub(super) async fn inspect(redis: &Redis, name: Arc<str>) -> InspectResult {
         return without_scripts(redis, &name).await;
     }
     let request = Subject::new(Kind::Mutex, name).request(Action::Inspect);
-    // A user may be allowed to read the lock, but not all of its side keys.
+    // A user may be allowed to read the lock, but not all of its auxiliary keys.
     let mut seen = Err(not_a_lock());
     for scope in redis.denied_scopes.allowed() {
         let mut found = match page(redis, &request, scope, None).await {

@@ -1,4 +1,19 @@
 //! Names of keys and channels, as Redisson has them.
+//!
+//! Beside its own key, a lock may have *auxiliary keys*, in the same slot: Redisson's, whose names are Redisson's, and
+//! those private to distlock, which no other library reads. `NAME` is the lock's key, in braces unless it has a hash tag:
+//!
+//! | private key | method | content |
+//! |---|---|---|
+//! | `distlock_undone:NAME` | [`tombstones`](Keys::tombstones) | acquires that were undone, so that they are refused if they still arrive |
+//! | `distlock_done:NAME:<client>` | [`dedup`](Keys::dedup) | outcomes of the client's changes of a counter, by number of the request |
+//! | `distlock_alive:NAME` | [`alive`](Keys::alive) | until when each distlock waiter in a queue counts as alive |
+//! | `distlock_line:NAME` | [`semaphore_queue`](Keys::semaphore_queue) | the queue of distlock's waiters for several permits |
+//! | `distlock_writers:NAME` | [`writers`](Keys::writers) | distlock's writers that wait for a read/write lock |
+//! | `distlock_clients:NAME` | [`clients`](Keys::clients) | the clients that have permits in use, by id prefix |
+//!
+//! Two more keys belong to no lock: `distlock_client:<client>`, the [`label`](Keys::label) of a client, and
+//! `distlock_promoted`, the [`promotion_record`](Keys::promotion_record) of a server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +24,7 @@ use crate::protocol::{Channel, ClientId};
 
 /// Prefix of the channels of all locks.
 const CHANNEL: &str = "redisson_lock__channel:";
-const SHARED_CHANNEL: &str = "redisson_rwlock:";
+const READ_WRITE_CHANNEL: &str = "redisson_rwlock:";
 const SEMAPHORE_CHANNEL: &str = "redisson_sc:";
 /// Suffix of the keys that hold a semaphore's permits in use.
 pub(crate) const PERMIT_TIMEOUTS_SUFFIX: &str = ":timeout";
@@ -51,7 +66,7 @@ impl Keys {
             Channel::ReadWrite(name) => {
                 let lock = self.lock(name);
                 if lock.has_brace() {
-                    lock.wrapped(SHARED_CHANNEL, "")
+                    lock.wrapped(READ_WRITE_CHANNEL, "")
                 } else {
                     lock.wrapped("redisson_rwlock:{", "}")
                 }
@@ -159,9 +174,8 @@ impl Keys {
     }
 
     /// Returns the beginning of the keys that record what each client has done to an ownerless counter; the client's
-    /// uuid follows. Private to distlock, as [`tombstones`](Self::tombstones), and never shared with another name:
-    /// latches are not compared with the other name that [`alias`](Self::alias) returns, since Redisson's latch has no
-    /// side keys.
+    /// uuid follows. Private to distlock, as [`tombstones`](Self::tombstones), and two names never share these
+    /// keys, so a latch needs no alias check.
     pub(crate) fn dedup<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.is_tagged() {
@@ -171,8 +185,8 @@ impl Keys {
         }
     }
 
-    /// Returns the key of the one other name that has the same side keys, if there is such a name: Redisson derives the
-    /// same side keys from `x` and from `{x}`. The keys private to distlock, except [`dedup`](Self::dedup), are also
+    /// Returns the key of the one other name that has the same auxiliary keys, if there is such a name: Redisson derives the
+    /// same auxiliary keys from `x` and from `{x}`. The keys private to distlock, except [`dedup`](Self::dedup), are also
     /// the same for a name with a brace and without a hash tag, such as `a{b` and `{a{b}`. If the other key is in
     /// another slot of a cluster, the server does not report whether it exists.
     pub(crate) fn alias<'a>(&'a self, name: &'a str) -> Option<Key<'a>> {
@@ -201,7 +215,7 @@ impl Keys {
     }
 
     /// Returns the beginning of the keys that hold how long each reader's hold of a read/write lock lasts.
-    pub(crate) fn base<'a>(&'a self, name: &'a str) -> Key<'a> {
+    pub(crate) fn reader_timeout_prefix<'a>(&'a self, name: &'a str) -> Key<'a> {
         let lock = self.lock(name);
         if lock.has_brace() {
             lock
@@ -281,16 +295,16 @@ impl Keys {
         glob
     }
 
-    /// Returns globs for the server that match at least the channels of every lock whose name matches `pattern`: with
-    /// braces around the key, the same for a single waiter, and both without braces, then those of read/write locks
-    /// with braces and without, in this order. If two globs, one for each sort of lock, match all of these, returns
-    /// only those two.
+    /// Returns globs for the server that match at least the channels of every lock whose name matches `pattern`. There
+    /// are six, in this order: the lock's channel with braces around the key, the channels of its single waiters, the same
+    /// two without braces, then the read/write lock's channel with braces and without. If the pattern begins and ends
+    /// with `*`, two of them match all that the six do: the lock's channel and the read/write lock's, both without braces.
     pub(crate) fn channel_patterns(&self, pattern: &str) -> Vec<String> {
         let key = self.scan_pattern(pattern);
         let bare = format!("{CHANNEL}{key}");
-        let shared = format!("{SHARED_CHANNEL}{key}");
+        let read_write = format!("{READ_WRITE_CHANNEL}{key}");
         if key.starts_with('*') && key.ends_with('*') && !key.ends_with("\\*") {
-            return vec![bare, shared];
+            return vec![bare, read_write];
         }
         let braced = format!("{CHANNEL}{{{key}}}");
         let waiters = |channel: &str| format!("{channel}:*");
@@ -299,15 +313,15 @@ impl Keys {
             waiters(&braced),
             bare.clone(),
             waiters(&bare),
-            format!("{SHARED_CHANNEL}{{{key}}}"),
-            shared,
+            format!("{READ_WRITE_CHANNEL}{{{key}}}"),
+            read_write,
         ]
     }
 
     /// Returns globs for the server that match the channels of all locks, as
     /// [`channel_patterns`](Self::channel_patterns) does.
     pub(crate) fn all_channel_patterns() -> Vec<String> {
-        vec![format!("{CHANNEL}*"), format!("{SHARED_CHANNEL}*")]
+        vec![format!("{CHANNEL}*"), format!("{READ_WRITE_CHANNEL}*")]
     }
 
     /// Returns the name of the lock that a message on this channel is about, if the prefix is ours, and the index of
@@ -315,7 +329,7 @@ impl Keys {
     /// waiter on a channel of its own: the lock's channel, followed by the waiter's id. If two locks have the same
     /// channel (`a` and `{a}`), returns the first.
     pub(crate) fn name_of_channel<'a>(&self, channel: &'a str) -> Option<(&'a str, usize)> {
-        let (channel, braced, bare) = match channel.strip_prefix(SHARED_CHANNEL) {
+        let (channel, braced, bare) = match channel.strip_prefix(READ_WRITE_CHANNEL) {
             Some(channel) => (channel, 4, 5),
             None => {
                 let whole = channel.strip_prefix(CHANNEL)?;

@@ -2,7 +2,8 @@
 //!
 //! The engine has three connections: one for callers that wait, on their own runtime; one for background calls that no
 //! caller waits for (renewals, releases of dropped guards); and one for pub/sub. The last two run on the driver's own
-//! thread. Each watch adds one connection, and a durability policy (`durability`) adds two for the calls that need it.
+//! thread. Each watch adds one connection. A durability policy (`durability`) adds two for the calls that need it, and
+//! so does `scripts=off`, for its transactions (`optimistic`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tracing::Level;
 mod background;
 mod backoff;
 mod batch;
+mod call_priority;
 mod cluster;
 mod connection;
 mod connector;
@@ -46,6 +48,7 @@ mod tls_material;
 
 use self::backoff::{INITIAL_BACKOFF, MAX_BACKOFF, jittered};
 use self::batch::Batcher;
+use self::call_priority::CallPriority;
 pub use self::cluster::Cluster;
 use self::connection::{Connection, ConnectionContext};
 pub use self::connector::{Address, Endpoint};
@@ -55,7 +58,7 @@ use self::incarnation::IncarnationTracker;
 use self::info::Info;
 use self::keys::Keys;
 use self::monitor::PatternMonitor;
-use self::optimistic::{CallOrigin, OptimisticCalls};
+use self::optimistic::OptimisticCalls;
 use self::promotion_record::PromotionRecord;
 use self::pubsub::PubSub;
 pub use self::pubsub_mode::PubSubMode;
@@ -132,13 +135,16 @@ impl Redis {
         let connector = Connector::new(address, settings, background)?;
         let keys = Keys::new(settings.prefix.clone(), settings.pubsub_mode());
         // Keys in different slots cannot be in one call.
-        let batching = settings.shard.is_none();
+        let batching = settings.cluster_node.is_none();
         let incarnations = Arc::<IncarnationTracker>::default();
         let connection = |stall_timeout, durability| {
             let context = ConnectionContext {
                 incarnations: incarnations.clone(),
                 durability,
-                promotion_record: PromotionRecord::new(keys.clone(), settings.shard.is_some()),
+                promotion_record: PromotionRecord::new(
+                    keys.clone(),
+                    settings.cluster_node.is_some(),
+                ),
                 events: settings.events.clone(),
             };
             Connection::new(connector.clone(), stall_timeout, context)
@@ -175,7 +181,7 @@ impl Redis {
             incarnations: incarnations.clone(),
             pubsub: PubSub::start(connector.clone(), settings, background),
             optimistic: (!settings.scripts)
-                .then(|| [CallOrigin::Foreground, CallOrigin::Background].map(optimistic)),
+                .then(|| [CallPriority::Foreground, CallPriority::Background].map(optimistic)),
             monitor: PatternMonitor {
                 connector,
                 keys: keys.clone(),
@@ -187,14 +193,14 @@ impl Redis {
         })
     }
 
-    /// Returns the batcher for foreground calls that a client relies on.
-    fn durable(&self) -> &Arc<Batcher> {
+    /// Returns the batcher for foreground calls that grant or renew: where there is a durability policy, its own.
+    fn foreground_for_grants(&self) -> &Arc<Batcher> {
         let durable = self.durable.as_ref();
         durable.map_or(&self.foreground, |(foreground, _)| foreground)
     }
 
-    /// Returns the connection for background calls that a client relies on.
-    fn durable_background(&self) -> &Connection {
+    /// Returns the connection for background calls that grant or renew, in the same way.
+    fn background_for_grants(&self) -> &Connection {
         let durable = self.durable.as_ref();
         durable.map_or(&self.background, |(_, background)| background)
     }
@@ -202,7 +208,7 @@ impl Redis {
     /// Returns the connection for a foreground request that is sent in a call of its own.
     fn connection_for(&self, request: &Request) -> &Connection {
         let batches = match scripts::needs_durability(request) {
-            true => self.durable(),
+            true => self.foreground_for_grants(),
             false => &self.foreground,
         };
         batches.connection()
@@ -211,7 +217,7 @@ impl Redis {
     /// Returns the connection for a background request.
     fn background_connection_for(&self, request: &Request) -> &Connection {
         if scripts::needs_durability(request) {
-            self.durable_background()
+            self.background_for_grants()
         } else {
             &self.background
         }
@@ -264,7 +270,9 @@ impl Engine for Redis {
     fn call(&self, request: Request) -> BoxFuture<Result<Reply, StoreError>> {
         match &self.optimistic {
             Some([foreground, _]) => foreground.call(request),
-            None if scripts::needs_durability(&request) => self.durable().run(request),
+            None if scripts::needs_durability(&request) => {
+                self.foreground_for_grants().run(request)
+            }
             None => self.foreground.run(request),
         }
     }
@@ -291,7 +299,11 @@ impl Engine for Redis {
         Box::pin(async move {
             // Without scripts, requests use connections of their own, so this one needs a new reply each time.
             let refresh = self.optimistic.is_some();
-            let uptime = self.durable().connection().uptime(refresh).await;
+            let uptime = self
+                .foreground_for_grants()
+                .connection()
+                .uptime(refresh)
+                .await;
             uptime.map(Some)
         })
     }

@@ -80,13 +80,13 @@ impl PatternMonitor {
             });
         let NewConnection {
             mut connection,
-            master_epoch,
+            master_term,
         } = self.connector.open(config).await?;
         let subscribed = connection.psubscribe(&subscriptions).await;
         subscribed.map_err(|error| failure::from_call_error(&error))?;
         let connection = Arc::new(Mutex::new(Some(connection)));
         let (left, closed) = (connection.clone(), inbox.clone());
-        let epoch_watcher = master_epoch.on_change(move || {
+        let epoch_watcher = master_term.on_change(move || {
             lock(&left).take();
             closed.close();
         });

@@ -21,13 +21,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use self::read_phase::ReadPhase;
+use super::call_priority::CallPriority;
 use super::connector::{self, CallStart, Connector, NewConnection};
 use super::failure;
 use super::keys::Keys;
 use super::settings::RedisSettings;
 use crate::engine::events::Events;
-use crate::engine::in_process;
 use crate::engine::supervise::{Restarts, catch_panic};
+use crate::engine::tag_simulated_process;
 use crate::engine::{self, StoreError, StoreErrorKind};
 use crate::protocol::{Reply, Request};
 
@@ -35,15 +36,6 @@ mod read_phase;
 mod write_plan;
 
 type OptimisticResult = Result<Reply, StoreError>;
-
-/// The party that waits for the replies on a connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum CallOrigin {
-    /// Callers, which may cancel at any time: that says nothing about the connection.
-    Foreground,
-    /// The driver alone, which gives up only calls that took too long: another connection may be faster.
-    Background,
-}
 
 /// A connection that carries out requests without scripts.
 #[derive(Debug)]
@@ -63,20 +55,20 @@ impl OptimisticCalls {
         connector: Connector,
         keys: Keys,
         settings: &RedisSettings,
-        origin: CallOrigin,
+        priority: CallPriority,
         runtime: &Handle,
     ) -> Self {
         let (calls, inbox) = mpsc::unbounded_channel();
         let task = OptimisticTask {
             connector,
             keys,
-            origin,
+            priority,
             command_timeout: settings.command_timeout,
             events: settings.events.clone(),
             connection: None,
             connecting: None,
         };
-        runtime.spawn(in_process(task.run(inbox)));
+        runtime.spawn(tag_simulated_process(task.run(inbox)));
         Self { calls }
     }
 
@@ -121,7 +113,7 @@ impl OptimisticCalls {
 struct OptimisticTask {
     connector: Connector,
     keys: Keys,
-    origin: CallOrigin,
+    priority: CallPriority,
     command_timeout: Duration,
     events: Events,
     connection: Option<NewConnection>,
@@ -144,7 +136,7 @@ impl OptimisticTask {
     }
 
     async fn work(&mut self, inbox: &mut mpsc::UnboundedReceiver<OptimisticCall>) {
-        let is_background = self.origin == CallOrigin::Background;
+        let is_background = self.priority == CallPriority::Background;
         while let Some(OptimisticCall {
             request,
             mut reply_to,
@@ -179,7 +171,7 @@ impl OptimisticTask {
         loop {
             let over = async {
                 match &mut self.connection {
-                    Some(NewConnection { master_epoch, .. }) => master_epoch.changed().await,
+                    Some(NewConnection { master_term, .. }) => master_term.changed().await,
                     None => std::future::pending().await,
                 }
             };
@@ -236,7 +228,7 @@ impl OptimisticTask {
     async fn send(&mut self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let NewConnection {
             mut connection,
-            mut master_epoch,
+            mut master_term,
         } = match self.connection.take() {
             Some(opened) => opened,
             None => self.connect().await?,
@@ -246,7 +238,7 @@ impl OptimisticTask {
         let replies = tokio::select! {
             biased;
             replies = timeout(self.command_timeout, sent) => replies,
-            () = master_epoch.changed() => return Err(connector::master_changed()),
+            () = master_term.changed() => return Err(connector::master_changed()),
         };
         let replies = match replies {
             Ok(replies) => replies.map_err(|error| failure::from_call_error(&error))?,
@@ -260,7 +252,7 @@ impl OptimisticTask {
         if !replies.iter().any(is_read_only) {
             self.connection = Some(NewConnection {
                 connection,
-                master_epoch,
+                master_term,
             });
         }
         Ok(replies)

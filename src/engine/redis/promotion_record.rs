@@ -35,7 +35,7 @@ impl PromotionRecord {
     }
 
     /// Returns how long ago a client first saw this server with these data. If none has, the time starts now.
-    pub(super) async fn first_seen(
+    pub(super) async fn known_for(
         &self,
         connection: &mut MultiplexedConnection,
         incarnation: &Incarnation,

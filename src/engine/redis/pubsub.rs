@@ -22,7 +22,7 @@ use self::subscription::Ready;
 use self::task::PubSubTask;
 use super::connector::Connector;
 use super::settings::RedisSettings;
-use crate::engine::in_process;
+use crate::engine::tag_simulated_process;
 use crate::engine::{StoreError, StoreErrorKind, Subscriber, Subscription};
 
 /// The engine's handle to the pub/sub task.
@@ -61,7 +61,7 @@ impl PubSub {
         let (commands, inbox) = mpsc::unbounded_channel();
         let task = PubSubTask::new(connector, settings, inbox);
         // The task ends when the last `PubSub` is dropped and the inbox closes.
-        runtime.spawn(in_process(task.run()));
+        runtime.spawn(tag_simulated_process(task.run()));
         Self { commands }
     }
 

@@ -187,12 +187,12 @@ impl<'a> ScriptCall<'a> {
 }
 
 /// Returns whether the request is for a holder of the other side of a read/write lock.
-pub(crate) const fn is_upgrade(request: &Request) -> bool {
+pub(crate) const fn has_other_side(request: &Request) -> bool {
     let one = matches!(request.subject.kind, Kind::Read | Kind::Write);
     one && matches!(
         &request.action,
         Action::Acquire {
-            upgrade_from: Some(_),
+            other_side: Some(_),
             ..
         }
     )
@@ -301,7 +301,7 @@ pub(crate) const fn is_release(request: &Request) -> bool {
     }
 }
 
-/// Returns whether a client may rely on the reply.
+/// Returns whether the request grants or renews, so that the reply counts only if it meets the durability policy.
 pub(crate) const fn needs_durability(request: &Request) -> bool {
     match request.action {
         Action::Acquire { .. } | Action::Transfer { .. } | Action::Renew { .. } => true,
@@ -329,7 +329,7 @@ pub(crate) const fn reads_other_keys(request: &Request) -> bool {
     }
 }
 
-/// Writes the argument by which a script refuses to create a key if its side keys belong to another name.
+/// Writes the argument by which a script refuses to create a key if its auxiliary keys belong to another name.
 fn write_alias(request: &Request, keys: &Keys, args: &mut ArgWriter) {
     match keys.alias(&request.subject.name) {
         Some(alias) => args.text(&alias),

@@ -4,7 +4,7 @@
 //! One task keeps a connection to each sentinel, on the driver's own runtime, and both subscribes and queries on it. So
 //! no sentinel has to be chosen, and a sentinel that dies takes no notification with it. The master that the task
 //! chooses ([`choose_master`](master_choice::choose_master)) is used by every new connection, and ends every connection
-//! that was made to another master ([`MasterEpoch`]).
+//! that was made to another master ([`MasterTerm`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use self::watcher::SentinelWatcher;
 use super::connector::Address;
 use super::node_addr::NodeAddr;
 use super::settings::RedisSettings;
-use crate::engine::in_process;
+use crate::engine::tag_simulated_process;
 use crate::engine::{StoreError, StoreErrorKind};
 
 /// Maximum time for the reply of one sentinel: the others must not wait for it.
@@ -49,7 +49,7 @@ pub struct Sentinels {
 pub(crate) struct WatchedMaster {
     topology: watch::Receiver<SentinelTopology>,
     /// Changes when another master is chosen, and at the interval at which a retry is worthwhile.
-    retry_ticks: watch::Receiver<()>,
+    retry_signals: watch::Receiver<()>,
     commands: mpsc::UnboundedSender<SentinelWatcherCommand>,
     client: Arc<SentinelClient>,
     configured: Arc<[NodeAddr]>,
@@ -77,16 +77,16 @@ enum SentinelWatcherCommand {
     /// The current master may have failed.
     Refresh,
     /// A replica was found at this address in place of the master.
-    Refused(NodeAddr),
+    FoundReplica(NodeAddr),
     /// A sentinel reports another master.
     Switched,
 }
 
 /// The period in which a connection leads to the right server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MasterEpoch(Option<(watch::Receiver<SentinelTopology>, u64)>);
+pub(crate) struct MasterTerm(Option<(watch::Receiver<SentinelTopology>, u64)>);
 
-/// Aborts, when dropped, the task that waits for the end of a [`MasterEpoch`].
+/// Aborts, when dropped, the task that waits for the end of a [`MasterTerm`].
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop(tokio::task::AbortHandle);
 
@@ -100,7 +100,7 @@ impl WatchedMaster {
     ) -> Self {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (topology_tx, topology) = watch::channel(SentinelTopology::default());
-        let (retry_tick_tx, retry_ticks) = watch::channel(());
+        let (retry_signal_tx, retry_signals) = watch::channel(());
         let client = Arc::new(SentinelClient {
             address: Address {
                 database: 0,
@@ -121,21 +121,21 @@ impl WatchedMaster {
             configured.clone(),
             inbox,
             topology_tx,
-            retry_tick_tx,
+            retry_signal_tx,
         );
         #[expect(clippy::disallowed_methods, reason = "the engine owns this task")]
-        runtime.spawn(in_process(task.run()));
+        runtime.spawn(tag_simulated_process(task.run()));
         Self {
             topology,
-            retry_ticks,
+            retry_signals,
             commands,
             client,
             configured,
         }
     }
 
-    /// Returns the master's address and epoch. Waits for the sentinels if they have not reported it yet.
-    pub(super) async fn addr(&self) -> Result<(NodeAddr, MasterEpoch), StoreError> {
+    /// Returns the master's address and term. Waits for the sentinels if they have not reported it yet.
+    pub(super) async fn addr(&self) -> Result<(NodeAddr, MasterTerm), StoreError> {
         let mut topology = self.topology.clone();
         let failed_refreshes = topology.borrow().failed_refreshes;
         if topology.borrow().master.is_none() {
@@ -158,7 +158,7 @@ impl WatchedMaster {
             ..
         } = known.map_err(task_ended)?;
         match master {
-            Some(addr) => Ok((addr, MasterEpoch(Some((topology, term))))),
+            Some(addr) => Ok((addr, MasterTerm(Some((topology, term))))),
             None => Err(last_error.unwrap_or_else(|| {
                 let why = "no sentinel has reported the address of the master";
                 StoreError::new(StoreErrorKind::Unreachable, why)
@@ -182,7 +182,7 @@ impl WatchedMaster {
         let command = if is_master {
             SentinelWatcherCommand::Accepted(addr)
         } else {
-            SentinelWatcherCommand::Refused(addr)
+            SentinelWatcherCommand::FoundReplica(addr)
         };
         let _ = self.commands.send(command);
     }
@@ -191,10 +191,10 @@ impl WatchedMaster {
     /// whether the task still runs.
     pub(super) async fn refreshed(&self) -> bool {
         // Subscribe before the request, so that its result is not missed.
-        let mut retry_ticks = self.retry_ticks.clone();
-        retry_ticks.mark_unchanged();
+        let mut retry_signals = self.retry_signals.clone();
+        retry_signals.mark_unchanged();
         self.refresh();
-        retry_ticks.changed().await.is_ok()
+        retry_signals.changed().await.is_ok()
     }
 
     /// Queries each of the sentinels in the address for the details that an operator wants to know.
@@ -207,7 +207,7 @@ impl WatchedMaster {
     }
 }
 
-impl MasterEpoch {
+impl MasterTerm {
     /// Resolves when the sentinels name another master; never for a server with a fixed address.
     pub(crate) async fn changed(&mut self) {
         let over = match &mut self.0 {
@@ -222,16 +222,16 @@ impl MasterEpoch {
         }
     }
 
-    /// Runs `then` when the epoch ends, unless the returned handle is dropped before. Needs a running runtime.
+    /// Runs `then` when the term ends, unless the returned handle is dropped before. Needs a running runtime.
     pub(crate) fn on_change(&self, then: impl FnOnce() + Send + 'static) -> Option<AbortOnDrop> {
         self.0.as_ref()?;
-        let mut master_epoch = self.clone();
+        let mut master_term = self.clone();
         #[expect(
             clippy::disallowed_methods,
             reason = "the task ends with its connection"
         )]
         let following = tokio::spawn(async move {
-            master_epoch.changed().await;
+            master_term.changed().await;
             then();
         });
         Some(AbortOnDrop(following.abort_handle()))

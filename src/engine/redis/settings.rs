@@ -34,7 +34,7 @@ pub struct RedisSettings {
     /// Conditions under which a grant counts.
     pub durability: DurabilityPolicy,
     /// How messages are sent, if the server is a node of a cluster.
-    pub shard: Option<PubSubMode>,
+    pub cluster_node: Option<PubSubMode>,
     /// Destination of the events of background tasks.
     pub events: Events,
     /// The network that connections are made over.
@@ -43,6 +43,6 @@ pub struct RedisSettings {
 
 impl RedisSettings {
     pub(super) fn pubsub_mode(&self) -> PubSubMode {
-        self.shard.unwrap_or_default()
+        self.cluster_node.unwrap_or_default()
     }
 }

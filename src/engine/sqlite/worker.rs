@@ -10,7 +10,7 @@ use super::store::SqliteStore;
 use crate::engine::events::Events;
 use crate::engine::fork_detector::ForkDetector;
 use crate::engine::supervise::catch_panic_sync;
-use crate::engine::waker_executor::protect_this_thread;
+use crate::engine::waker_executor::mark_lease_thread;
 use crate::engine::{BoxFuture, StoreError, StoreErrorKind};
 
 /// A thread with a [`SqliteStore`]. It ends when this is dropped and all jobs are done.
@@ -52,7 +52,7 @@ impl FileWorker {
         let (opened, outcome) = oneshot::channel();
         let thread = std::thread::Builder::new().name("distlock-file".into());
         let started = thread.spawn(move || {
-            protect_this_thread();
+            mark_lease_thread();
             let mut store = match open() {
                 Ok(store) => store,
                 Err(failure) => return drop(opened.send(Err(failure))),

@@ -54,7 +54,7 @@ fn foreign_waker_is_called_on_another_thread() {
 async fn tokio_wakers_are_called_directly() {
     #[expect(clippy::disallowed_methods, reason = "awaited here")]
     tokio::spawn(async {
-        trust_this_waker().await;
+        trust_current_waker().await;
         std::future::poll_fn(|cx| {
             let mut waker_proxy = WakerProxy::NONE;
             let used = waker_proxy.waker(&WakerExecutor::inline(), cx.waker());

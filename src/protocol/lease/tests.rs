@@ -13,7 +13,7 @@ fn keep_alive(lease: Duration) -> LeaseTerms {
         lease,
         keep_alive: true,
         max_hold: None,
-        peer_ttl_cap: None,
+        redisson_ttl_cap: None,
     }
 }
 
@@ -139,7 +139,7 @@ fn a_released_inner_fixed_lease_leaves_the_outer_one_renewed() {
 fn max_hold_ends_a_renewed_lease() {
     let terms = LeaseTerms {
         max_hold: Some(Duration::from_secs(5)),
-        peer_ttl_cap: None,
+        redisson_ttl_cap: None,
         ..keep_alive(LEASE)
     };
     let mut lease = LeaseState::granted(terms, at(0), at(1)).expect("valid");
@@ -181,7 +181,7 @@ fn a_handed_off_hold_keeps_its_state_at_the_store() {
 #[test]
 fn a_fixed_lease_that_peers_may_shorten_is_renewed_until_its_end() {
     let terms = LeaseTerms {
-        peer_ttl_cap: Some(LEASE),
+        redisson_ttl_cap: Some(LEASE),
         ..fixed(Duration::from_secs(45))
     };
     let mut lease = LeaseState::granted(terms, at(0), at(1)).expect("valid");
@@ -215,7 +215,7 @@ fn a_fixed_lease_that_peers_may_shorten_is_renewed_until_its_end() {
 #[test]
 fn a_lease_below_the_peer_ttl_cap_is_as_any_other() {
     let terms = LeaseTerms {
-        peer_ttl_cap: Some(LEASE),
+        redisson_ttl_cap: Some(LEASE),
         ..fixed(Duration::from_secs(10))
     };
     let mut lease = LeaseState::granted(terms, at(0), at(1)).expect("valid");
@@ -232,7 +232,7 @@ fn a_lease_below_the_peer_ttl_cap_is_as_any_other() {
 fn a_hold_that_may_be_lost_is_verified_at_once_and_only_a_later_reply_counts() {
     let mut lease = held();
     assert!(matches!(lease.tick(at(10_000)), Tick::Renew { .. }));
-    lease.suspect(at(11_000));
+    lease.mark_suspect(at(11_000));
     assert_eq!(lease.risk(at(11_000)), Some(Risk::Failover));
     assert_eq!(lease.next_tick(), Some(at(11_000)));
     assert!(matches!(
@@ -257,20 +257,26 @@ fn a_hold_that_may_be_lost_is_verified_at_once_and_only_a_later_reply_counts() {
 fn a_fixed_lease_that_may_be_lost_is_verified_until_there_is_a_reply() {
     let mut lease = LeaseState::granted(fixed(LEASE), at(0), at(1)).expect("valid");
     let until = lease.valid_until();
-    lease.suspect(at(5_000));
+    lease.mark_suspect(at(5_000));
     assert!(matches!(
         lease.tick(at(5_000)),
-        Tick::Renew { lease: PROBE, .. }
+        Tick::Renew {
+            lease: CHECK_LEASE,
+            ..
+        }
     ));
-    lease.renewal_failed(PROBE, at(5_010));
+    lease.renewal_failed(CHECK_LEASE, at(5_010));
     assert_eq!(lease.risk(at(5_010)), Some(Risk::Failover));
     let again = lease.next_tick().expect("it is still held");
     assert!(again > at(5_050) && again < at(7_000), "{again:?}");
     assert!(matches!(
         lease.tick(again),
-        Tick::Renew { lease: PROBE, .. }
+        Tick::Renew {
+            lease: CHECK_LEASE,
+            ..
+        }
     ));
-    lease.renewed(PROBE, again, again);
+    lease.renewed(CHECK_LEASE, again, again);
     assert_eq!(lease.risk(again), None);
     assert_eq!(lease.valid_until(), until, "a look makes nothing longer");
     assert_eq!(lease.next_tick(), Some(until), "and is the last");

@@ -24,14 +24,13 @@ const QUIET_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The requests that wait for the next call.
 ///
-/// Flushers, tasks that send call after call to the server, take the queue. While a request is queued, either a flusher
-/// is scheduled to take it, or the maximum number of flushers is running, one of which has just sent a call; then the
-/// first to return takes the queue.
+/// Flushers, tasks that send call after call to the server, drain the queue. A queued request always has a taker: a
+/// scheduled flusher, or, if all are busy, the first one to finish.
 #[derive(Debug, Default)]
 pub(super) struct BatchQueue {
     /// Number of calls that the server has not replied to yet; [`on_reply`](Self::on_reply) is called once for each.
     in_flight: usize,
-    /// The connection whose flusher is scheduled to take the queue.
+    /// The connection whose flusher is scheduled to drain the queue.
     flush_scheduled: Option<Generation>,
     /// When a flusher last sent a call.
     last_flush: Option<Instant>,
@@ -45,7 +44,7 @@ pub(super) struct BatchQueue {
 /// Number of flushers of the newest connection. Flushers of other connections end when they return.
 #[derive(Debug, Default)]
 struct Flushers {
-    connection: Option<Generation>,
+    generation: Option<Generation>,
     count: usize,
 }
 
@@ -62,11 +61,11 @@ pub(super) enum Admission {
     /// At once, in a call of its own.
     Single(Request),
     Batched {
-        connection: Generation,
+        generation: Generation,
         reply: oneshot::Receiver<BatchResult>,
         /// A full batch, which is sent at once: otherwise the server would be idle while many callers wait.
         full: Option<Vec<BatchItem>>,
-        /// Whether another flusher is needed to take the queue.
+        /// Whether another flusher is needed to drain the queue.
         flusher: bool,
     },
 }
@@ -79,8 +78,8 @@ impl BatchQueue {
         newest: Option<Generation>,
         now: Instant,
     ) -> Admission {
-        let connection = match newest {
-            Some(connection) if self.in_flight > 0 => connection,
+        let generation = match newest {
+            Some(generation) if self.in_flight > 0 => generation,
             _ => {
                 self.in_flight += 1;
                 return Admission::Single(request);
@@ -91,18 +90,18 @@ impl BatchQueue {
             request,
             reply_to: sender,
         });
-        let full = self.is_full().then(|| self.take());
+        let full = self.is_full().then(|| self.drain());
         self.in_flight += usize::from(full.is_some());
-        let is_scheduled = self.flush_scheduled == Some(connection);
+        let is_scheduled = self.flush_scheduled == Some(generation);
         let is_quiet = self
             .last_flush
             .is_none_or(|last_flush| now.saturating_duration_since(last_flush) >= QUIET_INTERVAL);
-        let flusher = full.is_none() && !is_scheduled && self.flushers.join(connection, is_quiet);
+        let flusher = full.is_none() && !is_scheduled && self.flushers.join(generation, is_quiet);
         if flusher {
-            self.flush_scheduled = Some(connection);
+            self.flush_scheduled = Some(generation);
         }
         Admission::Batched {
-            connection,
+            generation,
             reply,
             full,
             flusher,
@@ -113,16 +112,16 @@ impl BatchQueue {
     /// scheduled to take them.
     pub(super) fn take_for(
         &mut self,
-        connection: Generation,
+        generation: Generation,
         now: Instant,
     ) -> Option<Vec<BatchItem>> {
         let mut items = Vec::new();
-        if self.flush_scheduled == Some(connection) {
+        if self.flush_scheduled == Some(generation) {
             self.flush_scheduled = None;
-            items = self.take();
+            items = self.drain();
         }
         if items.is_empty() {
-            self.flushers.leave(connection);
+            self.flushers.leave(generation);
             return None;
         }
         self.in_flight += 1;
@@ -130,28 +129,28 @@ impl BatchQueue {
         Some(items)
     }
 
-    /// Returns whether a flusher that has returned takes the requests that are queued by now. It ends if another one is
+    /// Returns whether a flusher that has returned drains the requests that are queued by now. It ends if another one is
     /// scheduled.
-    pub(super) fn keep_flushing(&mut self, connection: Generation) -> bool {
+    pub(super) fn keep_flushing(&mut self, generation: Generation) -> bool {
         let keep_flushing =
-            self.flushers.are_of(connection) && self.flush_scheduled != Some(connection);
+            self.flushers.are_of(generation) && self.flush_scheduled != Some(generation);
         if keep_flushing {
-            self.flush_scheduled = Some(connection);
+            self.flush_scheduled = Some(generation);
         } else {
-            self.flushers.leave(connection);
+            self.flushers.leave(generation);
         }
         keep_flushing
     }
 
-    /// Returns the items of a flusher that was dropped with its runtime, as the other flushers of its connection will
-    /// be.
-    pub(super) fn take_abandoned(&mut self, connection: Generation) -> Vec<BatchItem> {
-        if !self.flushers.are_of(connection) {
+    /// Returns the items that a flusher would have sent that was dropped with its runtime. The other flushers of its
+    /// connection run on the same runtime, and are dropped as well.
+    pub(super) fn take_abandoned(&mut self, generation: Generation) -> Vec<BatchItem> {
+        if !self.flushers.are_of(generation) {
             return Vec::new();
         }
-        self.flushers.leave(connection);
+        self.flushers.leave(generation);
         self.flush_scheduled = None;
-        self.take()
+        self.drain()
     }
 
     /// Counts one more call: a batch was split into two.
@@ -172,7 +171,7 @@ impl BatchQueue {
         }
     }
 
-    /// Returns whether the queue holds a full batch. Cancelled items do not count: if no flusher took the queue, they
+    /// Returns whether the queue holds a full batch. Cancelled items do not count: if no flusher drained the queue, they
     /// would pile up.
     fn is_full(&mut self) -> bool {
         if self.releases.len() + self.acquires.len() < MAX_BATCH {
@@ -183,7 +182,7 @@ impl BatchQueue {
         self.releases.len() + self.acquires.len() >= MAX_BATCH
     }
 
-    fn take(&mut self) -> Vec<BatchItem> {
+    fn drain(&mut self) -> Vec<BatchItem> {
         let mut items = std::mem::take(&mut self.releases);
         items.append(&mut self.acquires);
         items
@@ -210,15 +209,15 @@ pub(super) fn by_kind(mut items: Vec<BatchItem>) -> (Vec<BatchItem>, Vec<Vec<Bat
 }
 
 impl Flushers {
-    fn are_of(&self, connection: Generation) -> bool {
-        self.connection == Some(connection)
+    fn are_of(&self, generation: Generation) -> bool {
+        self.generation == Some(generation)
     }
 
     /// Adds a flusher, if there are fewer than the maximum or the queue is quiet.
-    fn join(&mut self, connection: Generation, is_quiet: bool) -> bool {
-        if !self.are_of(connection) {
+    fn join(&mut self, generation: Generation, is_quiet: bool) -> bool {
+        if !self.are_of(generation) {
             *self = Self {
-                connection: Some(connection),
+                generation: Some(generation),
                 count: 0,
             };
         }
@@ -227,8 +226,8 @@ impl Flushers {
         has_capacity
     }
 
-    fn leave(&mut self, connection: Generation) {
-        if self.are_of(connection) {
+    fn leave(&mut self, generation: Generation) {
+        if self.are_of(generation) {
             self.count -= 1;
         }
     }

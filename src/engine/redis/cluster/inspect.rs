@@ -18,7 +18,7 @@ pub(super) async fn inspect(
     let slot = lock_slot::slot(&nodes.keys, &Channel::Lock(name.clone()))?;
     let mut router = Router::to(&nodes, slot)?;
     loop {
-        let Hop { node, .. } = router.next_stable_hop().await?;
+        let Hop { node, .. } = router.next_owner_hop().await?;
         match inspect::inspect(&node, name.clone()).await {
             Err(failure) => router.retry_after(failure).await?,
             found => return found,

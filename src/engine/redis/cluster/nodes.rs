@@ -53,7 +53,7 @@ pub(super) struct Nodes {
     known: Mutex<HashMap<NodeAddr, Arc<Redis>>>,
     topology: watch::Receiver<ClusterTopology>,
     /// Ticks when the slot map changes, and at the interval at which a retry is worthwhile.
-    retry_ticks: watch::Receiver<()>,
+    retry_signals: watch::Receiver<()>,
     commands: mpsc::UnboundedSender<ClusterWatcherCommand>,
     /// The `move_count` that was last reported by [`slots_moved`](Self::slots_moved), after which holders verify their locks.
     reported_moves: AtomicU64,
@@ -70,7 +70,7 @@ impl Nodes {
     ) -> Arc<Self> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (topology_tx, topology) = watch::channel(ClusterTopology::default());
-        let (retry_tick_tx, retry_ticks) = watch::channel(());
+        let (retry_signal_tx, retry_signals) = watch::channel(());
         let client = Arc::new(ClusterNodeClient { address, settings });
         let keys = Keys::new(client.settings.prefix.clone(), PubSubMode::default());
         let nodes = Arc::new(Self {
@@ -81,7 +81,7 @@ impl Nodes {
             background: background.clone(),
             known: Mutex::default(),
             topology,
-            retry_ticks,
+            retry_signals,
             commands,
             reported_moves: AtomicU64::new(0),
         });
@@ -95,7 +95,7 @@ impl Nodes {
                 nodes: weak,
                 inbox,
                 topology_tx,
-                retry_tick_tx,
+                retry_signal_tx,
                 state: WatcherState::new(),
             };
             task.run().await;
@@ -167,7 +167,7 @@ impl Nodes {
             address, settings, ..
         } = &*self.client;
         let settings = RedisSettings {
-            shard: Some(self.pubsub_mode()),
+            cluster_node: Some(self.pubsub_mode()),
             ..settings.clone()
         };
         let node = Redis::new(
@@ -198,14 +198,14 @@ impl Nodes {
         let _ = self.commands.send(ClusterWatcherCommand::Refresh);
     }
 
-    /// Requests a refresh and waits for the next retry tick: a new slot map, or a moment later. Returns whether the watcher
+    /// Requests a refresh and waits for the next retry signal: a new slot map, or a moment later. Returns whether the watcher
     /// task still runs.
     pub(super) async fn refreshed(&self) -> bool {
         // Marked before the request, so that a tick in between is not missed.
-        let mut retry_ticks = self.retry_ticks.clone();
-        retry_ticks.mark_unchanged();
+        let mut retry_signals = self.retry_signals.clone();
+        retry_signals.mark_unchanged();
         self.refresh();
-        retry_ticks.changed().await.is_ok()
+        retry_signals.changed().await.is_ok()
     }
 
     /// Resolves when slots have changed owners since the last report, and counts that as reported.

@@ -7,7 +7,7 @@ use crate::engine::{StoreError, StoreErrorKind};
 
 /// Where to send a call again that had no effect.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Redirect {
+pub(super) enum NextAttempt {
     /// `ASK`: this call only goes to that server. The slot is being migrated, and the key has arrived there already.
     Ask(NodeAddr),
     /// The call is retried a little later, on the server that owns the slot then.
@@ -16,8 +16,8 @@ pub(super) enum Redirect {
     Moved(NodeAddr),
 }
 
-impl Redirect {
-    /// Returns the redirect that a failed call to the server at `asked` asks for, or `None` if the failure belongs to the call
+impl NextAttempt {
+    /// Returns how to repeat a call that failed on the server at `queried`, or `None` if the failure belongs to the call
     /// itself.
     pub(super) fn of(failure: &StoreError, queried: &NodeAddr) -> Option<Self> {
         if failure.kind == StoreErrorKind::NotReady
@@ -28,7 +28,7 @@ impl Redirect {
                 _ => Self::Moved(addr),
             });
         }
-        failure::is_failover(failure).then_some(Self::Retry)
+        failure::is_safe_to_retry(failure).then_some(Self::Retry)
     }
 }
 
@@ -64,42 +64,42 @@ mod tests {
             (
                 StoreErrorKind::NotReady,
                 "MOVED 3999 127.0.0.1:6381",
-                Some(Redirect::Moved(at("127.0.0.1", 6381))),
+                Some(NextAttempt::Moved(at("127.0.0.1", 6381))),
             ),
             (
                 StoreErrorKind::NotReady,
                 "ASK 0 ::1:6381",
-                Some(Redirect::Ask(at("::1", 6381))),
+                Some(NextAttempt::Ask(at("::1", 6381))),
             ),
             (
                 StoreErrorKind::NotReady,
                 "MOVED 5 :7",
-                Some(Redirect::Moved(at("h", 7))),
+                Some(NextAttempt::Moved(at("h", 7))),
             ),
             (
                 StoreErrorKind::NotReady,
                 "MOVED 5 ?:7",
-                Some(Redirect::Moved(at("h", 7))),
+                Some(NextAttempt::Moved(at("h", 7))),
             ),
             (
                 StoreErrorKind::NotReady,
                 "MOVED five h:7",
-                Some(Redirect::Retry),
+                Some(NextAttempt::Retry),
             ),
             (
                 StoreErrorKind::NotReady,
                 "TRYAGAIN Multiple keys request during rehashing of slot",
-                Some(Redirect::Retry),
+                Some(NextAttempt::Retry),
             ),
             (
                 StoreErrorKind::NotReady,
                 "CLUSTERDOWN The cluster is down",
-                Some(Redirect::Retry),
+                Some(NextAttempt::Retry),
             ),
             (
                 StoreErrorKind::Unreachable,
                 "Connection refused",
-                Some(Redirect::Retry),
+                Some(NextAttempt::Retry),
             ),
             (
                 StoreErrorKind::NotReady,
@@ -110,7 +110,7 @@ mod tests {
             (StoreErrorKind::WrongKind, "MOVED 5 h:7", None),
         ] {
             let failure = StoreError::new(cause, said);
-            assert_eq!(Redirect::of(&failure, &asked), redirect, "{said}");
+            assert_eq!(NextAttempt::of(&failure, &asked), redirect, "{said}");
         }
     }
 }

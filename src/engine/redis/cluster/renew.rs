@@ -13,12 +13,13 @@ use tokio::task::JoinSet;
 
 use super::lock_slot;
 use super::nodes::Nodes;
-use super::redirect::Redirect;
-use super::router::{CallLane, send_request};
+use super::redirect::NextAttempt;
+use super::router::send_request;
 use crate::engine::StoreError;
+use crate::engine::redis::call_priority::CallPriority;
 use crate::engine::redis::slot::Slot;
 use crate::engine::redis::{background, scripts};
-use crate::protocol::lease::PROBE;
+use crate::protocol::lease::CHECK_LEASE;
 use crate::protocol::{Action, Reply, Request};
 
 type RenewResult = Result<Reply, StoreError>;
@@ -73,7 +74,7 @@ async fn renew(
     };
     let redirected = |reply: &RenewResult| {
         let failure = reply.as_ref().err();
-        failure.is_some_and(|failure| Redirect::of(failure, &addr).is_some())
+        failure.is_some_and(|failure| NextAttempt::of(failure, &addr).is_some())
     };
     let mut again = JoinSet::new();
     for (index, request) in requests.into_iter().enumerate() {
@@ -92,12 +93,12 @@ async fn renew(
 /// the shortest lease: a request that is retried for longer would cost the others their replies.
 fn limit(requests: &[Request]) -> Duration {
     let leases = requests.iter().filter_map(|request| match request.action {
-        Action::Renew { lease, .. } if lease != PROBE => Some(lease / 3),
+        Action::Renew { lease, .. } if lease != CHECK_LEASE => Some(lease / 3),
         _ => None,
     });
     leases.min().unwrap_or(Duration::MAX)
 }
 
 async fn call_single(nodes: &Nodes, request: &Request, limit: Duration) -> RenewResult {
-    send_request(nodes, request, CallLane::Background(limit)).await
+    send_request(nodes, request, CallPriority::Background, Some(limit)).await
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::lock_slot;
 use super::nodes::Nodes;
-use super::redirect::Redirect;
+use super::redirect::NextAttempt;
+use crate::engine::redis::call_priority::CallPriority;
 use crate::engine::redis::connector::CallStart;
 use crate::engine::redis::node_addr::NodeAddr;
 use crate::engine::redis::slot::Slot;
@@ -16,34 +17,27 @@ use crate::protocol::{Reply, Request};
 /// Redirects that are followed at once. After that many, the servers do not agree yet, and the call waits for a refresh.
 const MAX_REDIRECTS: u32 = 3;
 
-/// The connection and time limit of a request.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum CallLane {
-    /// The driver alone waits for the reply, together with the replies to other requests, all of them within this limit.
-    Background(Duration),
-    /// A caller waits for the reply.
-    Foreground,
-}
-
-/// Sends a request to the server that owns its slot and returns the reply.
+/// Sends a request to the server that owns its slot and returns the reply. The driver waits for the replies to several
+/// background requests together, all of them within `limit`.
 pub(super) async fn send_request(
     nodes: &Nodes,
     request: &Request,
-    lane: CallLane,
+    priority: CallPriority,
+    limit: Option<Duration>,
 ) -> Result<Reply, StoreError> {
     let slot = lock_slot::slot(&nodes.keys, &request.subject.channel())?;
     let mut router = Router::to(nodes, slot)?;
-    if let CallLane::Background(limit) = lane {
+    if let Some(limit) = limit {
         router.limit = router.limit.min(limit);
     }
     loop {
         let Hop { node, asking } = match scripts::reads_other_keys(request) {
-            true => router.next_stable_hop().await?,
+            true => router.next_owner_hop().await?,
             false => router.next_hop().await?,
         };
-        let connection = match lane {
-            CallLane::Foreground => node.connection_for(request),
-            CallLane::Background(_) => node.background_connection_for(request),
+        let connection = match priority {
+            CallPriority::Foreground => node.connection_for(request),
+            CallPriority::Background => node.background_connection_for(request),
         };
         match single::call(connection, &node.keys, request, asking).await {
             Err(failure) => router.retry_after(failure).await?,
@@ -62,8 +56,8 @@ pub(super) struct Router<'a> {
     begun: CallStart,
     /// Time limit for all attempts.
     limit: Duration,
-    /// Redirect that the last reply asked for.
-    redirect_to: Option<Redirect>,
+    /// NextAttempt that the last reply asked for.
+    next_attempt: Option<NextAttempt>,
     /// Redirects that were followed in a row.
     redirects: u32,
     last: Option<NodeAddr>,
@@ -84,7 +78,7 @@ impl<'a> Router<'a> {
             slot,
             begun: CallStart::now(),
             limit: nodes.settings().command_timeout,
-            redirect_to: None,
+            next_attempt: None,
             redirects: 0,
             last: None,
         })
@@ -92,10 +86,10 @@ impl<'a> Router<'a> {
 
     /// Returns the server for the next attempt.
     pub(super) async fn next_hop(&mut self) -> Result<Hop, StoreError> {
-        let (addr, asking) = match self.redirect_to.take() {
-            Some(Redirect::Ask(addr)) => (addr, true),
-            Some(Redirect::Moved(addr)) => (addr, false),
-            Some(Redirect::Retry) | None => (self.owner().await?, false),
+        let (addr, asking) = match self.next_attempt.take() {
+            Some(NextAttempt::Ask(addr)) => (addr, true),
+            Some(NextAttempt::Moved(addr)) => (addr, false),
+            Some(NextAttempt::Retry) | None => (self.owner().await?, false),
         };
         let node = self.nodes.at(&addr)?;
         self.last = Some(addr);
@@ -104,7 +98,7 @@ impl<'a> Router<'a> {
 
     /// Returns the server for the next attempt of a call that must not be sent to the target of a migration: a call that is not
     /// a script, or a script that needs all keys of a lock. It waits for the end of the migration, which is soon.
-    pub(super) async fn next_stable_hop(&mut self) -> Result<Hop, StoreError> {
+    pub(super) async fn next_owner_hop(&mut self) -> Result<Hop, StoreError> {
         loop {
             let hop = self.next_hop().await?;
             if !hop.asking {
@@ -119,7 +113,7 @@ impl<'a> Router<'a> {
     async fn owner(&mut self) -> Result<NodeAddr, StoreError> {
         loop {
             match self.nodes.owner(self.slot).await {
-                Err(failure) if failure::is_failover(&failure) => self.wait(failure).await?,
+                Err(failure) if failure::is_safe_to_retry(&failure) => self.wait(failure).await?,
                 owner => return owner,
             }
         }
@@ -128,24 +122,24 @@ impl<'a> Router<'a> {
     /// Prepares the next attempt after a failure. Returns the failure if a retry is of no use.
     pub(super) async fn retry_after(&mut self, failure: StoreError) -> Result<(), StoreError> {
         let redirect = self.last.as_ref();
-        let redirect = redirect.and_then(|last| Redirect::of(&failure, last));
+        let redirect = redirect.and_then(|last| NextAttempt::of(&failure, last));
         match redirect {
             None => Err(failure),
-            Some(redirect @ (Redirect::Ask(_) | Redirect::Moved(_)))
+            Some(redirect @ (NextAttempt::Ask(_) | NextAttempt::Moved(_)))
                 if self.redirects < MAX_REDIRECTS =>
             {
-                if matches!(redirect, Redirect::Moved(_)) {
+                if matches!(redirect, NextAttempt::Moved(_)) {
                     self.nodes.refresh();
                 }
                 self.redirects += 1;
-                self.redirect_to = Some(redirect);
+                self.next_attempt = Some(redirect);
                 Ok(())
             }
             Some(_) => self.wait(failure).await,
         }
     }
 
-    /// Waits for the next retry tick.
+    /// Waits for the next retry signal.
     async fn wait(&mut self, failure: StoreError) -> Result<(), StoreError> {
         let late = self.begun.elapsed() >= self.limit - self.limit / 8;
         // A timer of this runtime is not used: a call that continues on another runtime may outlive this one.

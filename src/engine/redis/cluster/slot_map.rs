@@ -73,7 +73,7 @@ impl SlotMap {
                 *slot = Some(SlotOwner { index, epoch });
             }
         }
-        // For the same reason a new claim wins over a known one of the same epoch.
+        // A slot keeps its known owner only if no view names one with an epoch that is at least as high.
         for (slot, known) in owners.iter_mut().zip(before.iter().flat_map(|b| &b.owners)) {
             if let (Some(known), Some(before)) = (known, before)
                 && slot.is_none_or(|said: SlotOwner| said.epoch < known.epoch)

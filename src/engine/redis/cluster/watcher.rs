@@ -30,8 +30,8 @@ const MAX_QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of refreshes that no command has requested.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(3);
-/// Interval of retry ticks while nothing has changed.
-const RETRY_TICK: Duration = Duration::from_millis(100);
+/// Interval of retry signals while nothing has changed.
+const RETRY_SIGNAL: Duration = Duration::from_millis(100);
 /// Minimum time between two refreshes after a `Refresh` command.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -42,14 +42,14 @@ pub(super) struct ClusterWatcher {
     pub(super) nodes: Weak<Nodes>,
     pub(super) inbox: mpsc::UnboundedReceiver<ClusterWatcherCommand>,
     pub(super) topology_tx: watch::Sender<ClusterTopology>,
-    pub(super) retry_tick_tx: watch::Sender<()>,
+    pub(super) retry_signal_tx: watch::Sender<()>,
     pub(super) state: WatcherState,
 }
 
 /// State that only the task uses.
 pub(super) struct WatcherState {
-    /// When the next retry tick is sent, if a call waits for one.
-    next_retry_tick: Option<Instant>,
+    /// When the next retry signal is sent, if a call waits for one.
+    next_retry_signal: Option<Instant>,
     connections: HashMap<NodeAddr, MultiplexedConnection>,
     /// Replies of this refresh.
     views: HashMap<NodeAddr, Result<NodeView, StoreError>>,
@@ -72,7 +72,7 @@ impl WatcherState {
     pub(super) fn new() -> Self {
         let now = Instant::now();
         Self {
-            next_retry_tick: None,
+            next_retry_signal: None,
             connections: HashMap::new(),
             views: HashMap::new(),
             in_flight: JoinSet::new(),
@@ -99,8 +99,8 @@ impl ClusterWatcher {
         loop {
             let state = &mut self.state;
             let next = tokio::time::sleep_until(state.next);
-            let next_retry_tick =
-                tokio::time::sleep_until(state.next_retry_tick.unwrap_or(state.next));
+            let next_retry_signal =
+                tokio::time::sleep_until(state.next_retry_signal.unwrap_or(state.next));
             let deadline = tokio::time::sleep_until(
                 state.first_reply.unwrap_or(state.next) + MAX_QUERY_TIMEOUT,
             );
@@ -114,7 +114,7 @@ impl ClusterWatcher {
                         self.on_reply(addr, result);
                     }
                 }
-                () = next_retry_tick, if state.next_retry_tick.is_some() => self.send_retry_tick(),
+                () = next_retry_signal, if state.next_retry_signal.is_some() => self.send_retry_signal(),
                 // Servers that are slow to connect must not delay the next refresh.
                 () = deadline, if state.first_reply.is_some() => {
                     state.first_reply = None;
@@ -129,13 +129,13 @@ impl ClusterWatcher {
         let state = &mut self.state;
         state.next = state.next.min(state.last + jittered(MIN_REFRESH_INTERVAL));
         state
-            .next_retry_tick
-            .get_or_insert_with(|| Instant::now() + jittered(RETRY_TICK));
+            .next_retry_signal
+            .get_or_insert_with(|| Instant::now() + jittered(RETRY_SIGNAL));
     }
 
-    fn send_retry_tick(&mut self) {
-        self.state.next_retry_tick = None;
-        self.retry_tick_tx.send_replace(());
+    fn send_retry_signal(&mut self) {
+        self.state.next_retry_signal = None;
+        self.retry_signal_tx.send_replace(());
     }
 
     /// Queries all known servers and those that the address names: a server that is partitioned off has the oldest view.
@@ -226,7 +226,7 @@ impl ClusterWatcher {
         if let Some(nodes) = self.nodes.upgrade() {
             nodes.apply_slot_map(&slot_map);
         }
-        self.send_retry_tick();
+        self.send_retry_signal();
     }
 
     /// Publishes the error of a refresh in which no server had a slot map.

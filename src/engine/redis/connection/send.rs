@@ -5,13 +5,13 @@ use redis::{Cmd, Pipeline, Value};
 use super::Connection;
 use super::payload::Payload;
 use crate::engine::StoreError;
-use crate::engine::redis::durability::ScriptReply;
+use crate::engine::redis::durability::ScriptOutcome;
 use crate::engine::redis::scripts::ScriptCall;
 
 impl Connection {
     /// Runs a script by its hash or, if the server does not know the hash, by its text. A script that acquires
     /// something is not sent while the server grants nothing new.
-    pub(crate) async fn run(&self, call: &ScriptCall<'_>) -> Result<ScriptReply, StoreError> {
+    pub(crate) async fn run(&self, call: &ScriptCall<'_>) -> Result<ScriptOutcome, StoreError> {
         self.execute(&Payload::Script(call)).await
     }
 

@@ -73,7 +73,7 @@ impl ConnectionContext {
         // failover.
         let promoted_for = self
             .promotion_record
-            .first_seen(connection, incarnation, delay);
+            .known_for(connection, incarnation, delay);
         let promoted_for = promoted_for.await?;
         let age = match incarnation.is_promoted() {
             true => promoted_for,

@@ -28,12 +28,12 @@ impl StartTime {
 }
 
 impl Connection {
-    /// Returns the server's uptime, and makes the connection if there is none. With `anew`, the server has replied over
-    /// that very connection a moment ago.
-    pub(crate) async fn uptime(&self, anew: bool) -> Result<Uptime, StoreError> {
+    /// Returns the server's uptime, and makes the connection if there is none. With `refresh`, the server is asked again,
+    /// so that it has replied over that very connection a moment ago.
+    pub(crate) async fn uptime(&self, refresh: bool) -> Result<Uptime, StoreError> {
         self.not_forked(StoreErrorKind::Unreachable)?;
         let mut live = self.live().await?;
-        if anew || live.started.reported.get().is_none() {
+        if refresh || live.started.reported.get().is_none() {
             self.query_uptime(&mut live).await?;
         }
         let started = &live.started;
@@ -48,11 +48,11 @@ impl Connection {
         let mut info = redis::cmd("INFO");
         info.arg("server");
         let pending = PendingReply::begin(self, live);
-        let mut master_epoch = live.master_epoch.clone();
+        let mut master_term = live.master_term.clone();
         let result = tokio::select! {
             biased;
             result = live.connection.send_packed_command(&info) => result,
-            () = master_epoch.changed() => return Err(connector::master_changed()),
+            () = master_term.changed() => return Err(connector::master_changed()),
         };
         pending.complete();
         let replied_at = Instant::now();

@@ -38,8 +38,9 @@ impl CallStart {
         self.at.elapsed()
     }
 
-    /// Returns whether the call is still polled on that runtime. A call that its caller has dropped is completed
-    /// elsewhere and not retried: a retry would make the callers' next connection on the driver's runtime.
+    /// Returns whether the call is still polled on the runtime where it began. A call whose caller has dropped it is
+    /// finished by cleanup, on the driver's runtime, and not retried there: a retry might connect, and later callers would
+    /// share a connection that runs on the driver's runtime.
     pub(crate) fn is_same_runtime(&self) -> bool {
         self.runtime.is_some() && self.runtime == current_runtime()
     }
@@ -91,7 +92,7 @@ impl SentinelConnector {
         config: AsyncConnectionConfig,
         limit: Duration,
     ) -> Result<NewConnection, StoreError> {
-        let (addr, mut master_epoch) = self.master.addr().await?;
+        let (addr, mut master_term) = self.master.addr().await?;
         let transport = Transport::new(&self.address.at(&addr.host, addr.port), &self.settings)?;
         let made = async {
             let mut connection = transport.open(config, limit).await?;
@@ -109,7 +110,7 @@ impl SentinelConnector {
         let made = tokio::select! {
             biased;
             made = made => made,
-            () = master_epoch.changed() => return Err(StoreError::new(StoreErrorKind::Unreachable, MOVED)),
+            () = master_term.changed() => return Err(StoreError::new(StoreErrorKind::Unreachable, MOVED)),
         };
         let at_addr = |failure: StoreError| {
             let why = format!("`{}` at {addr}: {}", self.master.name(), failure.detail);
@@ -120,7 +121,7 @@ impl SentinelConnector {
                 self.master.found(addr, true);
                 Ok(NewConnection {
                     connection,
-                    master_epoch,
+                    master_term,
                 })
             }
             Ok((_, false)) => {
@@ -143,7 +144,7 @@ impl SentinelConnector {
         begun: &CallStart,
         give_up: Duration,
     ) -> bool {
-        if !failure::is_failover(failure) || begun.at.elapsed() >= give_up {
+        if !failure::is_safe_to_retry(failure) || begun.at.elapsed() >= give_up {
             return false;
         }
         // No timer of this runtime is used: a call that is completed elsewhere may outlive the runtime.

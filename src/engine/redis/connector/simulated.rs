@@ -7,8 +7,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo};
 use tokio::time::timeout;
 
-use crate::engine::in_process;
 use crate::engine::redis::failure;
+use crate::engine::tag_simulated_process;
 use crate::engine::{StoreError, StoreErrorKind};
 use crate::simulation::Host;
 
@@ -56,7 +56,7 @@ impl SimulatedTransport {
         let made = timeout(limit, making).await;
         let (connection, driver) = made.map_err(|_| unreachable("no reply in time"))??;
         // The task ends when the last handle to the connection is dropped.
-        tokio::spawn(in_process(driver));
+        tokio::spawn(tag_simulated_process(driver));
         Ok(connection)
     }
 }

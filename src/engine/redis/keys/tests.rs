@@ -80,7 +80,7 @@ fn a_prefix_goes_before_the_name_everywhere() {
 }
 
 #[test]
-fn names_with_the_same_side_keys_are_aliases() {
+fn names_with_the_same_auxiliary_keys_are_aliases() {
     let keys = Keys::new("".into(), PubSubMode::Plain);
     let alias = |name: &str| keys.alias(name).map(|alias| alias.to_string());
     for (one, other) in [

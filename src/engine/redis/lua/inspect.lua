@@ -1,10 +1,12 @@
 -- Reports the holders of a name, whatever kind of lock it is; the formats precede it. It only reads, and a bounded amount: a
 -- lock with more than 256 readers, or a semaphore with more than 256 permits in use, is reported page by page.
 --
--- KEYS  the lock and, as far as the user may read them, its side keys
+-- Needs: format/owner.lua (hold_count, is_owner), format/lock.lua (is_lock), format/read_write.lua (read_write_mode),
+--        format/number.lua (stored_number), format/permits.lua (NO_END, are_permits, are_recorded, is_permit)
+-- KEYS  the lock and, as far as the user may read them, its auxiliary keys
 -- ARGV  1 prefix of the readers' timeout keys   2 the cursor: 0 for the first page   3 a letter for each key: l the lock, t the
 --       last token, q the queue, w the waiting writers, o the permits in use, c their clients, n the waiters for several permits
---       4 the other name with the same side keys, or ''
+--       4 the other name with the same auxiliary keys, or ''
 -- Returns  {'free'}  also for permits without a number whose clients distlock has not recorded, or the user may not read
 --          {'number'}  an integer without permits in use
 --          {'hash', remaining ms (-1 no expiry), the token or '', the first hundred waiters, owner, count, ...}
@@ -28,9 +30,9 @@ local function clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Returns whether a side key exists and has this type. A key of another type belongs to another program.
-local function is_there(side_key, of_type)
-  return side_key and redis.call('TYPE', side_key)['ok'] == of_type
+-- Returns whether an auxiliary key exists and has this type. A key of another type belongs to another program.
+local function is_there(auxiliary_key, of_type)
+  return auxiliary_key and redis.call('TYPE', auxiliary_key)['ok'] == of_type
 end
 
 -- Returns the first hundred owners that read(from, to) returns. Other data may be of any length, so that a few entries are read
@@ -72,7 +74,7 @@ local function of_owners(ttl)
 end
 
 -- Returns how long a reader still holds the lock. A reader has a key for each of its holds, of which the newest are read.
-local function left(reader, count, most)
+local function remaining_ttl(reader, count, most)
   local longest = -2
   for number = math.max(1, count - most + 1), count do
     local own = ARGV[1] .. ':' .. reader .. ':rwlock_timeout:' .. number
@@ -116,7 +118,7 @@ local function of_readers(ttl, mode)
     if owner and not hold_count(count) or not owner and field ~= 'mode' then
       return foreign()
     end
-    local own = owner and (writes and ttl or left(field, tonumber(count), most))
+    local own = owner and (writes and ttl or remaining_ttl(field, tonumber(count), most))
     if own and ttl >= 0 then
       -- A reader's hold ends with the lock, whose lease Redisson's watchdog may have shortened.
       own = math.min(own, ttl)
@@ -147,22 +149,22 @@ end
 
 -- Reports a semaphore with permits in use. Expired permits count as available: the next acquire reclaims them.
 local function of_permits(available)
-  local out, now = key.o, clock()
-  if not are_permits(out) then
+  local in_use_key, now = key.o, clock()
+  if not are_permits(in_use_key) then
     return foreign()
   end
-  if not available and not (key.c and are_recorded(out, key.c)) then
+  if not available and not (key.c and are_recorded(in_use_key, key.c)) then
     return {'free'}
   end
-  local size, late = redis.call('ZCARD', out), redis.call('ZCOUNT', out, '-inf', now)
-  if size == late then
+  local size, expired = redis.call('ZCARD', in_use_key), redis.call('ZCOUNT', in_use_key, '-inf', now)
+  if size == expired then
     return available and {'number'} or {'free'}
   end
   local page = {'0', {}}
   if size <= 256 then
     -- A few at a time: a member may be of any length, and none is read after one that is no permit.
     for from = 0, size - 1, 16 do
-      local some = redis.call('ZRANGE', out, from, from + 15, 'WITHSCORES')
+      local some = redis.call('ZRANGE', in_use_key, from, from + 15, 'WITHSCORES')
       for i = 1, #some, 2 do
         if not is_permit(some[i], some[i + 1]) then
           return foreign()
@@ -171,7 +173,7 @@ local function of_permits(available)
       end
     end
   else
-    page = redis.call('ZSCAN', out, cursor, 'COUNT', 200)
+    page = redis.call('ZSCAN', in_use_key, cursor, 'COUNT', 200)
   end
   local ids = {}
   for i = 1, #page[2], 2 do
@@ -185,8 +187,8 @@ local function of_permits(available)
       ids[#ids + 1] = till >= NO_END and -1 or till - now
     end
   end
-  available = available and string.format('%.0f', available + late) or '0'
-  return {'permits', page[1], available, size - late, ids, clients_of(ids), waiters(cursor == '0' and key.n)}
+  available = available and string.format('%.0f', available + expired) or '0'
+  return {'permits', page[1], available, size - expired, ids, clients_of(ids), waiters(cursor == '0' and key.n)}
 end
 
 local kind = redis.call('TYPE', lock)['ok']

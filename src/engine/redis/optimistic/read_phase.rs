@@ -18,9 +18,9 @@ use crate::protocol::{
     Request, StateKind,
 };
 
-/// Returns the time of the decision. The rules only compare times; the server's own time is added where a time is
-/// written.
-fn now() -> Moment {
+/// The moment at which the rules decide, which stands for the server's time: the rules only compare times, and what is
+/// written is counted from the server's clock.
+fn reference_time() -> Moment {
     Moment::at(Duration::from_secs(1))
 }
 
@@ -44,8 +44,8 @@ struct ObservedState {
     /// Time to live in ms: -1 without an end, -2 if the lock is free.
     pttl: i64,
     token: Option<FencingToken>,
-    /// Whether the next token can be counted on from the last one.
-    counts: bool,
+    /// Whether the last token is a number that Redis can increment.
+    counter_is_valid: bool,
 }
 
 impl<'a> ReadPhase<'a> {
@@ -129,7 +129,7 @@ impl<'a> ReadPhase<'a> {
             let is_missing = value::<i64>(next())? == -2;
             let token = String::from_utf8_lossy(&token).into_owned();
             let token = Some(token).filter(|_| !is_missing);
-            let counts = |token: &String| {
+            let is_valid = |token: &String| {
                 let last = token.parse::<i64>().ok();
                 // Only a number as Redis itself writes it counts: Redis increments nothing else.
                 last.is_some_and(|last| {
@@ -138,7 +138,7 @@ impl<'a> ReadPhase<'a> {
                         && last < FencingToken::LAST.into()
                 })
             };
-            seen.counts = token.as_ref().is_none_or(counts);
+            seen.counter_is_valid = token.as_ref().is_none_or(is_valid);
             seen.token = token.and_then(|token| token.parse().ok().map(FencingToken::new));
         }
         // A user that may not read the tombstones must not go on as if there were none.
@@ -154,19 +154,20 @@ impl<'a> ReadPhase<'a> {
         let mut tombstones = Tombstones::default();
         if let (Some((owner, entry)), true) = (acquiring_owner(&self.request.action), has_tombstone)
         {
-            tombstones.insert(&owner, entry, now());
+            tombstones.insert(&owner, entry, reference_time());
         }
         let clock_token =
             FencingToken::new(seconds.saturating_mul(1_000_000).saturating_add(micros));
         let in_time = self.token.is_none() || clock_token <= FencingToken::LAST;
-        if let (Action::Transfer { to, .. }, false) = (&self.request.action, seen.counts && in_time)
+        if let (Action::Transfer { to, .. }, false) =
+            (&self.request.action, seen.counter_is_valid && in_time)
         {
-            // No token can be granted, so the lock is released and not handed off.
-            tombstones.insert(to, Entry::Fresh, now());
+            // No token can be granted, so the lock is released and not transferred.
+            tombstones.insert(to, Entry::Fresh, reference_time());
         }
         let mut state = State::new(before.clone(), tombstones);
         let ctx = ApplyContext {
-            now: now(),
+            now: reference_time(),
             subscribers,
             next_token: clock_token.max(seen.token.map_or(clock_token, FencingToken::next)),
         };
@@ -175,7 +176,7 @@ impl<'a> ReadPhase<'a> {
             // No client of ours leaves a lock without an end, and no rule knows such a lock.
             Ok(Reply::Busy { .. }) if seen.pttl == -1 => Reply::Busy { ttl: None },
             Ok(Reply::Granted { token: Some(token) })
-                if !seen.counts || token > FencingToken::LAST =>
+                if !seen.counter_is_valid || token > FencingToken::LAST =>
             {
                 let why = if in_time { BAD_COUNTER } else { CLOCK_TOO_LATE };
                 return Ok((Err(StoreError::new(StoreErrorKind::WrongKind, why)), None));
@@ -184,7 +185,12 @@ impl<'a> ReadPhase<'a> {
             Err(wrong) => return Ok((Err(wrong.into()), None)),
         };
         let mut write_plan = WritePlan::new(self.lock, self.tombstones_key, self.channel);
-        write_plan.change(self.request, before.as_ref(), state.held_now(), now());
+        write_plan.change(
+            self.request,
+            before.as_ref(),
+            state.held_now(),
+            reference_time(),
+        );
         if matches!(reply, Reply::Tombstoned | Reply::Kept)
             && let Action::Undo { owner, entry } = &self.request.action
         {
@@ -212,7 +218,7 @@ impl<'a> ReadPhase<'a> {
             other: false,
             pttl,
             token: None,
-            counts: true,
+            counter_is_valid: true,
         };
         let shape = self.request.subject.kind.state_kind();
         let requester = acting_owner(&self.request.action).filter(|_| shape != StateKind::Simple);
@@ -287,8 +293,8 @@ impl<'a> ReadPhase<'a> {
     fn held(&self, seen: &ObservedState) -> Option<PrimitiveState> {
         let shape = self.request.subject.kind.state_kind();
         let until = match u64::try_from(seen.pttl) {
-            Ok(millis) => now() + Duration::from_millis(millis),
-            Err(_) => now() + Duration::MAX,
+            Ok(millis) => reference_time() + Duration::from_millis(millis),
+            Err(_) => reference_time() + Duration::MAX,
         };
         if seen.other {
             let shapes = [StateKind::Mutex, StateKind::Simple];

@@ -27,7 +27,7 @@ pub(super) enum Phase {
     Unsubscribed,
 }
 
-/// Completes a call of [`listen`](super::PubSub::listen).
+/// Tells the task that waits for a subscription whether the server has confirmed it.
 pub(super) type Ready = oneshot::Sender<Result<(), StoreError>>;
 
 #[derive(Debug)]

@@ -22,14 +22,14 @@ use tracing::Level;
 use super::subscription::{ChannelSubscription, Phase, transition};
 use super::{ChannelFilter, PubSubCommand};
 use crate::engine::events::Events;
-use crate::engine::in_process;
 use crate::engine::redis::backoff::{INITIAL_BACKOFF, MAX_BACKOFF, jittered};
 use crate::engine::redis::connector::{Connector, NewConnection};
 use crate::engine::redis::failure;
 use crate::engine::redis::pubsub_mode::PubSubMode;
-use crate::engine::redis::sentinel::MasterEpoch;
+use crate::engine::redis::sentinel::MasterTerm;
 use crate::engine::redis::settings::RedisSettings;
 use crate::engine::supervise::{Restarts, catch_panic};
+use crate::engine::tag_simulated_process;
 use crate::engine::{StoreError, StoreErrorKind};
 
 pub(super) struct PubSubTask {
@@ -59,7 +59,7 @@ enum Link {
         connection: MultiplexedConnection,
         pushes: PushReceiver,
         /// Ends the link when the server is no longer the master: such a server sends no notifications.
-        master_epoch: MasterEpoch,
+        master_term: MasterTerm,
     },
 }
 
@@ -68,7 +68,7 @@ type PushReceiver = mpsc::UnboundedReceiver<PushInfo>;
 /// The end of an operation.
 enum PubSubEvent {
     Connected(Result<(NewConnection, PushReceiver), StoreError>),
-    Left(Vec<String>, Result<(), StoreError>),
+    Unsubscribed(Vec<String>, Result<(), StoreError>),
     Subscribed(Vec<String>, Result<(), StoreError>),
 }
 
@@ -219,12 +219,12 @@ impl PubSubTask {
             PubSubEvent::Connected(Ok((opened, pushes))) => {
                 let NewConnection {
                     connection,
-                    master_epoch,
+                    master_term,
                 } = opened;
                 self.link = Link::Up {
                     connection,
                     pushes,
-                    master_epoch,
+                    master_term,
                 };
                 let all: Vec<String> = self.channels.keys().cloned().collect();
                 let (server, channels) = (self.connector.server(), all.len());
@@ -246,14 +246,14 @@ impl PubSubTask {
             PubSubEvent::Subscribed(names, Err(why)) if is_of_these_channels(&why) => {
                 self.on_denied(names, &why)
             }
-            PubSubEvent::Left(names, Ok(())) => self.on_unsubscribed(names),
+            PubSubEvent::Unsubscribed(names, Ok(())) => self.on_unsubscribed(names),
             // A user that may not unsubscribe receives messages that it does not need; on another server there is
             // nothing to unsubscribe from.
-            PubSubEvent::Left(names, Err(why)) if is_of_these_channels(&why) => {
+            PubSubEvent::Unsubscribed(names, Err(why)) if is_of_these_channels(&why) => {
                 self.on_unsubscribed(names)
             }
             PubSubEvent::Connected(Err(why))
-            | PubSubEvent::Left(_, Err(why))
+            | PubSubEvent::Unsubscribed(_, Err(why))
             | PubSubEvent::Subscribed(_, Err(why)) => {
                 self.on_disconnected(why);
             }
@@ -312,7 +312,7 @@ impl PubSubTask {
         let (pubsub_mode, limit) = (self.pubsub_mode, self.command_timeout);
         for names in pubsub_mode.group(names) {
             let mut connection = connection.clone();
-            self.in_flight.spawn(in_process(async move {
+            self.in_flight.spawn(tag_simulated_process(async move {
                 let outcome =
                     reply_within(limit, pubsub_mode.subscribe(&mut connection, &names)).await;
                 PubSubEvent::Subscribed(names, outcome)
@@ -343,10 +343,10 @@ impl PubSubTask {
         let (pubsub_mode, limit) = (self.pubsub_mode, self.command_timeout);
         for names in pubsub_mode.group(names) {
             let mut connection = connection.clone();
-            self.in_flight.spawn(in_process(async move {
+            self.in_flight.spawn(tag_simulated_process(async move {
                 let outcome =
                     reply_within(limit, pubsub_mode.unsubscribe(&mut connection, &names)).await;
-                PubSubEvent::Left(names, outcome)
+                PubSubEvent::Unsubscribed(names, outcome)
             }));
         }
     }
@@ -361,7 +361,7 @@ impl PubSubTask {
         self.not_before = Instant::now() + jittered(self.backoff);
         self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
         let connector = self.connector.clone();
-        self.in_flight.spawn(in_process(async move {
+        self.in_flight.spawn(tag_simulated_process(async move {
             // Each connection has a queue of its own: an old connection's messages would be taken for the new one's.
             let (push_tx, pushes) = mpsc::unbounded_channel();
             let config = AsyncConnectionConfig::new()
@@ -396,11 +396,11 @@ impl Link {
         match self {
             Self::Up {
                 pushes,
-                master_epoch,
+                master_term,
                 ..
             } => tokio::select! {
                 push = pushes.recv() => push,
-                () = master_epoch.changed() => None,
+                () = master_term.changed() => None,
             },
             Self::Connecting | Self::Down(_) | Self::Idle => std::future::pending().await,
         }

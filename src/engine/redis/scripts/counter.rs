@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use redis::Value;
 
 use super::arg_writer::ArgWriter;
-use super::replies::{release_reply, unexpected};
+use super::replies::{GONE, GRANTED, UNDONE, release_reply, unexpected};
 use super::{KeyRole, KindScripts, Script, write_alias};
 use crate::engine::StoreError;
 use crate::engine::redis::keys::Keys;
@@ -135,9 +135,9 @@ impl KindScripts for CounterScripts {
     fn reply(&self, action: &Action, result: Value) -> Result<Reply, StoreError> {
         match (action, result) {
             (Action::CounterOp { .. }, Value::Int(code)) => match code {
-                -1 => Ok(Reply::Busy { ttl: None }),
-                -3 => Ok(Reply::Granted { token: None }),
-                -4 => Ok(Reply::Undone),
+                GONE => Ok(Reply::Busy { ttl: None }),
+                GRANTED => Ok(Reply::Granted { token: None }),
+                UNDONE => Ok(Reply::Undone),
                 other => Err(unexpected(&other)),
             },
             (Action::CounterOp { .. }, numbers @ Value::Array(_)) => {
@@ -176,13 +176,13 @@ fn alter(change: &CounterOp, args: &mut ArgWriter) {
         CounterOp::Set(amount) => (&b"set"[..], *amount),
         CounterOp::SetOnce(amount) => (&b"once"[..], *amount),
         CounterOp::Take {
-            place,
+            queue_owner,
             count,
-            waits,
+            waiter_ttl,
         } => {
-            args.owner(place);
+            args.owner(queue_owner);
             args.number(*count);
-            return args.millis(waits.unwrap_or_default());
+            return args.millis(waiter_ttl.unwrap_or_default());
         }
     };
     args.bytes(word);

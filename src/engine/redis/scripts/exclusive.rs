@@ -10,7 +10,7 @@ use redis::Value;
 
 use super::arg_writer::ArgWriter;
 use super::batch::{Args, SubScript};
-use super::replies::{release_reply, remaining, renewal, unexpected};
+use super::replies::{GRANTED, NO_HOLD, UNDONE, release_reply, remaining, renewal, unexpected};
 use super::{KeyRole, KindScripts, Script, inspect, write_alias};
 use crate::engine::StoreError;
 use crate::engine::redis::keys::Keys;
@@ -26,8 +26,8 @@ pub(super) struct ExclusiveScripts {
     release: LazyLock<Script>,
     renew: LazyLock<Script>,
     undo: LazyLock<Script>,
-    /// Whether the store counts how often an owner holds the lock.
-    counts: bool,
+    /// Whether the lock is re-entrant in the store: it counts how often an owner holds the lock.
+    is_reentrant: bool,
     /// Whether each grant has a token.
     fenced: bool,
     /// Whether waiters are in a queue in the store.
@@ -52,7 +52,7 @@ pub(super) static MUTEX: ExclusiveScripts = ExclusiveScripts {
     release: script!("mutex/release"),
     renew: script!("mutex/renew"),
     undo: script!("mutex/undo"),
-    counts: true,
+    is_reentrant: true,
     fenced: false,
     queued: false,
 };
@@ -64,7 +64,7 @@ pub(super) static SIMPLE: ExclusiveScripts = ExclusiveScripts {
     release: script!("simple/release"),
     renew: script!("simple/renew"),
     undo: script!("simple/undo"),
-    counts: false,
+    is_reentrant: false,
     fenced: false,
     queued: false,
 };
@@ -77,7 +77,7 @@ pub(super) static FENCED: ExclusiveScripts = ExclusiveScripts {
     release: script!("mutex/release"),
     renew: script!("mutex/renew"),
     undo: script!("mutex/undo"),
-    counts: true,
+    is_reentrant: true,
     fenced: true,
     queued: false,
 };
@@ -91,7 +91,7 @@ pub(super) static FAIR: ExclusiveScripts = ExclusiveScripts {
     release: script!("format/owner" then "format/queue" then "fair/queue" then "fair/release"),
     renew: script!("mutex/renew"),
     undo: script!("format/owner" then "format/queue" then "fair/queue" then "fair/undo"),
-    counts: true,
+    is_reentrant: true,
     fenced: false,
     queued: true,
 };
@@ -116,7 +116,7 @@ impl ExclusiveScripts {
             keys,
             args: if self.fenced { &[None; 6] } else { &[None; 5] },
         };
-        let (first, again): (Args, Args) = match (self.counts, self.fenced) {
+        let (first, again): (Args, Args) = match (self.is_reentrant, self.fenced) {
             (true, true) => (&[None, Some("1"), Some("1"), None, None], &[None; 5]),
             (true, false) => (&[None, Some("1"), Some("1"), None], &[None; 4]),
             (false, _) => (&[None, Some("1"), None], &[None; 3]),
@@ -130,9 +130,9 @@ impl ExclusiveScripts {
         ]
     }
 
-    fn token(&self, seen: Option<FencingToken>, args: &mut ArgWriter) {
+    fn token(&self, min_token: Option<FencingToken>, args: &mut ArgWriter) {
         if self.fenced {
-            args.number(seen.map_or(0, FencingToken::number));
+            args.number(min_token.map_or(0, FencingToken::number));
         }
     }
 
@@ -190,22 +190,22 @@ impl KindScripts for ExclusiveScripts {
                 owner,
                 entry,
                 lease,
-                seen,
-                waits,
+                min_token,
+                waiter_ttl,
                 ..
             } => {
                 args.owner(owner);
                 args.number(entry.attempt());
-                if self.counts {
+                if self.is_reentrant {
                     args.number(match *entry {
                         Entry::Fresh => 1,
                         Entry::Reentry { count, .. } => count,
                     });
                 }
                 args.millis(*lease);
-                self.token(*seen, args);
+                self.token(*min_token, args);
                 if self.queued {
-                    args.millis(waits.unwrap_or_default());
+                    args.millis(waiter_ttl.unwrap_or_default());
                     write_alias(request, keys, args);
                 }
             }
@@ -223,14 +223,14 @@ impl KindScripts for ExclusiveScripts {
                 to,
                 lease,
                 own_subscribers,
-                seen,
+                min_token,
             } => {
                 args.owner(from);
                 args.owner(to);
                 args.millis(*lease);
                 args.number(*own_subscribers);
                 args.text(&channel);
-                self.token(*seen, args);
+                self.token(*min_token, args);
             }
             Action::Release { owner, left } => {
                 args.owner(owner);
@@ -244,7 +244,7 @@ impl KindScripts for ExclusiveScripts {
             Action::Undo { owner, entry } => {
                 args.owner(owner);
                 args.number(entry.attempt());
-                if self.counts {
+                if self.is_reentrant {
                     args.number(match *entry {
                         Entry::Fresh => 0,
                         Entry::Reentry { count, .. } => count,
@@ -273,9 +273,9 @@ impl KindScripts for ExclusiveScripts {
     fn reply(&self, action: &Action, result: Value) -> Result<Reply, StoreError> {
         match (action, result) {
             (Action::Acquire { .. }, Value::Int(code)) => match code {
-                -3 => Ok(Reply::Granted { token: None }),
-                -4 => Ok(Reply::Undone),
-                -5 => Ok(Reply::Gone),
+                GRANTED => Ok(Reply::Granted { token: None }),
+                UNDONE => Ok(Reply::Undone),
+                NO_HOLD => Ok(Reply::Gone),
                 ttl => Ok(Reply::Busy {
                     ttl: remaining(ttl),
                 }),
@@ -287,7 +287,7 @@ impl KindScripts for ExclusiveScripts {
             (Action::SemaphoreOp(_), _) => Ok(Reply::NOT_A_SEMAPHORE),
             (Action::ForceRelease, Value::Int(taken)) => Ok(Reply::Forced(taken == 1)),
             (Action::Inspect, value) => inspect::Inspection::read(value)?.reply_as(self.kind),
-            (Action::Transfer { .. }, Value::Int(-3)) => Ok(Reply::Granted { token: None }),
+            (Action::Transfer { .. }, Value::Int(GRANTED)) => Ok(Reply::Granted { token: None }),
             (Action::Renew { .. }, Value::Array(mut replies)) if replies.len() == 1 => {
                 renewal(replies.remove(0))
             }

@@ -94,7 +94,7 @@ pub(super) fn args(
     (scope, cursor): (InspectScope, &str),
     args: &mut ArgWriter,
 ) {
-    args.text(&keys.base(&request.subject.name));
+    args.text(&keys.reader_timeout_prefix(&request.subject.name));
     args.bytes(cursor.as_bytes());
     args.bytes(scope.key_letters().as_bytes());
     write_alias(request, keys, args);

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use redis::Value;
 
 use super::arg_writer::ArgWriter;
-use super::replies::{release_reply, remaining, renewal, unexpected};
+use super::replies::{GRANTED, NO_HOLD, UNDONE, release_reply, remaining, renewal, unexpected};
 use super::{KeyRole, KindScripts, Script, inspect, write_alias};
 use crate::engine::StoreError;
 use crate::engine::redis::keys::{Key, Keys};
@@ -74,14 +74,14 @@ impl KindScripts for ReadWriteScripts {
         // The channel is an argument, not a key: it is published to and never stored, and has no slot in a cluster.
         let channel = request.subject.channel();
         let channel = keys.channel(&channel);
-        let base = keys.base(&request.subject.name);
+        let reader_timeout_prefix = keys.reader_timeout_prefix(&request.subject.name);
         match &request.action {
             Action::Acquire {
                 owner,
                 entry,
                 lease,
-                waits,
-                upgrade_from,
+                waiter_ttl,
+                other_side,
                 bypass_writers,
                 ..
             } => {
@@ -92,13 +92,13 @@ impl KindScripts for ReadWriteScripts {
                     Entry::Reentry { count, .. } => count,
                 });
                 args.millis(*lease);
-                args.text(&base);
-                match upgrade_from {
+                args.text(&reader_timeout_prefix);
+                match other_side {
                     Some(owner) => args.owner(owner),
                     None => args.empty(),
                 }
                 if self.writes {
-                    args.millis(waits.unwrap_or_default());
+                    args.millis(waiter_ttl.unwrap_or_default());
                 } else {
                     args.number(u32::from(*bypass_writers));
                 }
@@ -106,18 +106,22 @@ impl KindScripts for ReadWriteScripts {
             }
             Action::ForceRelease => {
                 args.text(&channel);
-                args.text(&base);
+                args.text(&reader_timeout_prefix);
             }
             Action::CounterOp { .. } | Action::SemaphoreOp(_) | Action::Inspect => {
                 inspect::args(request, keys, inspect::WHOLE, args);
             }
-            Action::Transfer { from, .. } => release(from, 0, &channel, &base, args),
-            Action::Release { owner, left } => release(owner, *left, &channel, &base, args),
+            Action::Transfer { from, .. } => {
+                release(from, 0, &channel, &reader_timeout_prefix, args)
+            }
+            Action::Release { owner, left } => {
+                release(owner, *left, &channel, &reader_timeout_prefix, args)
+            }
             Action::Renew { owner, lease } => {
                 args.owner(owner);
                 args.millis(*lease);
                 if !self.writes {
-                    args.text(&base);
+                    args.text(&reader_timeout_prefix);
                 }
             }
             Action::Undo { owner, entry } => {
@@ -129,7 +133,7 @@ impl KindScripts for ReadWriteScripts {
                 });
                 args.millis(TOMBSTONE_TTL);
                 args.text(&channel);
-                args.text(&base);
+                args.text(&reader_timeout_prefix);
             }
         }
     }
@@ -157,9 +161,9 @@ impl KindScripts for ReadWriteScripts {
     fn reply(&self, action: &Action, result: Value) -> Result<Reply, StoreError> {
         match (action, result) {
             (Action::Acquire { .. }, Value::Int(code)) => match code {
-                -3 => Ok(Reply::Granted { token: None }),
-                -4 => Ok(Reply::Undone),
-                -5 => Ok(Reply::Gone),
+                GRANTED => Ok(Reply::Granted { token: None }),
+                UNDONE => Ok(Reply::Undone),
+                NO_HOLD => Ok(Reply::Gone),
                 ttl => Ok(Reply::Busy {
                     ttl: remaining(ttl),
                 }),
@@ -180,9 +184,15 @@ impl KindScripts for ReadWriteScripts {
     }
 }
 
-fn release(owner: &OwnerId, left: u32, channel: &Key<'_>, base: &Key<'_>, args: &mut ArgWriter) {
+fn release(
+    owner: &OwnerId,
+    left: u32,
+    channel: &Key<'_>,
+    reader_timeout_prefix: &Key<'_>,
+    args: &mut ArgWriter,
+) {
     args.owner(owner);
     args.number(left);
     args.text(channel);
-    args.text(base);
+    args.text(reader_timeout_prefix);
 }

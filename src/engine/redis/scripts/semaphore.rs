@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use redis::Value;
 
 use super::arg_writer::ArgWriter;
-use super::replies::{release_reply, remaining, renewal, unexpected};
+use super::replies::{GRANTED, NO_HOLD, UNDONE, release_reply, remaining, renewal, unexpected};
 use super::{KeyRole, KindScripts, Script, inspect, write_alias};
 use crate::engine::StoreError;
 use crate::engine::redis::keys::Keys;
@@ -77,7 +77,7 @@ impl KindScripts for SemaphoreScripts {
                 owner,
                 entry,
                 lease,
-                waits,
+                waiter_ttl,
                 permits,
                 ..
             } => {
@@ -86,7 +86,7 @@ impl KindScripts for SemaphoreScripts {
                 args.bytes(&owner_prefix(*owner));
                 args.number(permits.count);
                 args.millis(*lease);
-                args.millis(waits.unwrap_or_default());
+                args.millis(waiter_ttl.unwrap_or_default());
                 args.text(&channel);
                 match permits.of {
                     Some(of) => args.number(of),
@@ -186,9 +186,9 @@ impl KindScripts for SemaphoreScripts {
     fn reply(&self, action: &Action, result: Value) -> Result<Reply, StoreError> {
         match (action, result) {
             (Action::Acquire { .. }, Value::Int(code)) => match code {
-                -3 => Ok(Reply::Granted { token: None }),
-                -4 => Ok(Reply::Undone),
-                -5 => Ok(Reply::Gone),
+                GRANTED => Ok(Reply::Granted { token: None }),
+                UNDONE => Ok(Reply::Undone),
+                NO_HOLD => Ok(Reply::Gone),
                 ttl => Ok(Reply::Busy {
                     ttl: remaining(ttl),
                 }),

@@ -93,7 +93,7 @@ impl SentinelClient {
             let master: Fields = value(next())?;
             let replicas: Vec<Fields> = value(next())?;
             let number = |field| master.get(field).and_then(|text| text.parse().ok());
-            let in_reach = |replica: &&Fields| {
+            let following = |replica: &&Fields| {
                 let flags = replica.get("flags").map_or("", String::as_str);
                 let link = replica.get("master-link-status").map_or("", String::as_str);
                 !flags.contains("down") && !flags.contains("disconnected") && link == "ok"
@@ -101,7 +101,7 @@ impl SentinelClient {
             Ok(SentinelDetails {
                 quorum: number("quorum").unwrap_or(0),
                 sentinels: number("num-other-sentinels").unwrap_or(0) + 1,
-                in_reach: replicas.iter().filter(in_reach).count(),
+                following: replicas.iter().filter(following).count(),
                 replicas: replicas.len(),
             })
         };
@@ -149,7 +149,7 @@ pub(crate) struct SentinelDetails {
     /// Number of sentinels, the queried one included.
     pub(crate) sentinels: usize,
     /// Number of replicas that follow the master.
-    pub(crate) in_reach: usize,
+    pub(crate) following: usize,
     /// Number of replicas that the sentinel knows.
     pub(crate) replicas: usize,
 }
@@ -203,7 +203,7 @@ fn parse_replies(addr: &NodeAddr, replies: Vec<Value>) -> Result<SentinelReply, 
             sentinel_id: value(id).unwrap_or_else(|_| addr.to_string()),
             master: NamedMaster {
                 addr: NodeAddr { host, port },
-                epoch: epoch.unwrap_or(0),
+                config_epoch: epoch.unwrap_or(0),
             },
             sentinels: others.len() + 1,
         },

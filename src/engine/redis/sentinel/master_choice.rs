@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use crate::engine::redis::node_addr::NodeAddr;
 
-/// A master as sentinels name it, with the epoch of the failover that promoted it.
+/// A master as sentinels name it, with the config epoch of the failover that promoted it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct NamedMaster {
     pub(super) addr: NodeAddr,
-    pub(super) epoch: u64,
+    pub(super) config_epoch: u64,
 }
 
 /// Report of one sentinel.
@@ -36,13 +36,13 @@ pub(super) enum MasterChoice {
     Unchanged,
 }
 
-/// Chooses a master from the reports. `sentinels` is the least number of sentinels that exist; `refused` is the address where a
+/// Chooses a master from the reports. `sentinels` is the least number of sentinels that exist; `found_replica` is the address where a
 /// replica was found instead of the master.
 pub(super) fn choose_master(
     report: &[SentinelReport],
     sentinels: usize,
     current: Option<&NamedMaster>,
-    refused: Option<&NodeAddr>,
+    found_replica: Option<&NodeAddr>,
 ) -> MasterChoice {
     // A sentinel that was queried at two addresses has one vote.
     let report: BTreeMap<&str, &SentinelReport> = report
@@ -54,14 +54,14 @@ pub(super) fn choose_master(
     let mut named: BTreeMap<&NodeAddr, (u64, usize)> = BTreeMap::new();
     for report in report.values() {
         let (epoch, votes) = named.entry(&report.master.addr).or_default();
-        *epoch = report.master.epoch.max(*epoch);
+        *epoch = report.master.config_epoch.max(*epoch);
         *votes += 1;
     }
     let best = named.iter().max_by_key(|(addr, (epoch, votes))| {
         let was = current.is_some_and(|current| current.addr == ***addr);
         (
             *epoch,
-            Some(**addr) != refused,
+            Some(**addr) != found_replica,
             *votes,
             was,
             Reverse(**addr),
@@ -72,7 +72,7 @@ pub(super) fn choose_master(
     };
     let best = NamedMaster {
         addr: addr.clone(),
-        epoch,
+        config_epoch: epoch,
     };
     let most = votes >= majority;
     let Some(current) = current else {
@@ -85,16 +85,16 @@ pub(super) fn choose_master(
     if *current == best {
         return MasterChoice::Unchanged;
     }
-    if epoch > current.epoch || most {
+    if epoch > current.config_epoch || most {
         return MasterChoice::Confirmed(best);
     }
-    if epoch < current.epoch {
+    if epoch < current.config_epoch {
         // Sentinels with a lower epoch lag behind, unless they are the majority.
         return MasterChoice::Unchanged;
     }
     // Two masters at the same epoch: the operator of one sentinel has changed its master by hand.
     let is_named = named.contains_key(&current.addr);
-    if is_named && refused != Some(&current.addr) {
+    if is_named && found_replica != Some(&current.addr) {
         return MasterChoice::Unchanged;
     }
     MasterChoice::Tentative(best)
@@ -111,7 +111,10 @@ mod tests {
 
     fn master(port: u16, epoch: u64) -> NamedMaster {
         let addr = addr(port);
-        NamedMaster { addr, epoch }
+        NamedMaster {
+            addr,
+            config_epoch: epoch,
+        }
     }
 
     /// Reports of sentinels `a`, `b`, `c`, …, out of three.
@@ -204,9 +207,9 @@ mod tests {
     #[test]
     fn refused_master_loses_a_tie() {
         let all = report(&[(1, 0), (2, 0)]);
-        for (refused, other) in [(1, 2), (2, 1)] {
-            let current = master(refused, 0);
-            let verdict = choose_master(&all, 3, Some(&current), Some(&addr(refused)));
+        for (found_replica, other) in [(1, 2), (2, 1)] {
+            let current = master(found_replica, 0);
+            let verdict = choose_master(&all, 3, Some(&current), Some(&addr(found_replica)));
             assert_eq!(verdict, MasterChoice::Tentative(master(other, 0)));
         }
         // The higher epoch wins: the promoted server may not know of its promotion yet.

@@ -25,8 +25,8 @@ use crate::engine::{StoreError, StoreErrorKind};
 
 /// Interval of queries that no message has caused: a message may be lost.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(3);
-/// Interval of retry ticks while no new master is known.
-const RETRY_TICK: Duration = Duration::from_millis(100);
+/// Interval of retry signals while no new master is known.
+const RETRY_SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 /// Minimum time between two refreshes, if something is wrong with the master.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -37,12 +37,12 @@ pub(super) struct SentinelWatcher {
     learned: Vec<NodeAddr>,
     inbox: mpsc::UnboundedReceiver<SentinelWatcherCommand>,
     topology_tx: watch::Sender<SentinelTopology>,
-    retry_tick_tx: watch::Sender<()>,
-    /// When the next retry tick is sent, if a call waits for one.
-    next_retry_tick: Option<Instant>,
+    retry_signal_tx: watch::Sender<()>,
+    /// When the next retry signal is sent, if a call waits for one.
+    next_retry_signal: Option<Instant>,
     current_master: Option<NamedMaster>,
     /// Address where a replica was found instead of the master.
-    refused: Option<NodeAddr>,
+    found_replica: Option<NodeAddr>,
     connections: HashMap<NodeAddr, MultiplexedConnection>,
     /// The last reply of each sentinel, or the error instead of it.
     replies: HashMap<NodeAddr, Result<SentinelReply, StoreError>>,
@@ -67,7 +67,7 @@ impl SentinelWatcher {
         configured: Arc<[NodeAddr]>,
         inbox: mpsc::UnboundedReceiver<SentinelWatcherCommand>,
         topology_tx: watch::Sender<SentinelTopology>,
-        retry_tick_tx: watch::Sender<()>,
+        retry_signal_tx: watch::Sender<()>,
     ) -> Self {
         let now = Instant::now();
         Self {
@@ -76,10 +76,10 @@ impl SentinelWatcher {
             learned: Vec::new(),
             inbox,
             topology_tx,
-            retry_tick_tx,
-            next_retry_tick: None,
+            retry_signal_tx,
+            next_retry_signal: None,
             current_master: None,
-            refused: None,
+            found_replica: None,
             connections: HashMap::new(),
             replies: HashMap::new(),
             pending: HashSet::new(),
@@ -104,8 +104,8 @@ impl SentinelWatcher {
     async fn work(&mut self) {
         loop {
             let next = tokio::time::sleep_until(self.next);
-            let next_retry_tick =
-                tokio::time::sleep_until(self.next_retry_tick.unwrap_or(self.next));
+            let next_retry_signal =
+                tokio::time::sleep_until(self.next_retry_signal.unwrap_or(self.next));
             let decision_deadline =
                 tokio::time::sleep_until(self.decision_deadline.unwrap_or(self.next));
             tokio::select! {
@@ -122,7 +122,7 @@ impl SentinelWatcher {
                     self.decision_deadline = None;
                     self.decide(true);
                 }
-                () = next_retry_tick, if self.next_retry_tick.is_some() => self.send_retry_tick(),
+                () = next_retry_signal, if self.next_retry_signal.is_some() => self.send_retry_signal(),
                 () = next => self.query_all(),
                 command = self.inbox.recv() => match command {
                     Some(command) => self.on_command(command),
@@ -135,17 +135,17 @@ impl SentinelWatcher {
     fn on_command(&mut self, command: SentinelWatcherCommand) {
         match command {
             SentinelWatcherCommand::Accepted(addr) => {
-                if self.refused == Some(addr) {
-                    self.refused = None;
+                if self.found_replica == Some(addr) {
+                    self.found_replica = None;
                 }
             }
             SentinelWatcherCommand::Refresh => {
                 self.refresh_soon();
-                self.next_retry_tick
-                    .get_or_insert_with(|| Instant::now() + jittered(RETRY_TICK));
+                self.next_retry_signal
+                    .get_or_insert_with(|| Instant::now() + jittered(RETRY_SIGNAL_INTERVAL));
             }
-            SentinelWatcherCommand::Refused(addr) => {
-                self.refused = Some(addr);
+            SentinelWatcherCommand::FoundReplica(addr) => {
+                self.found_replica = Some(addr);
                 self.refresh_soon();
             }
             // A pending query may have been answered before the sentinel knew of the failover.
@@ -157,9 +157,9 @@ impl SentinelWatcher {
         }
     }
 
-    fn send_retry_tick(&mut self) {
-        self.next_retry_tick = None;
-        self.retry_tick_tx.send_replace(());
+    fn send_retry_signal(&mut self) {
+        self.next_retry_signal = None;
+        self.retry_signal_tx.send_replace(());
     }
 
     fn refresh_soon(&mut self) {
@@ -256,8 +256,8 @@ impl SentinelWatcher {
         self.connections.retain(|addr, _| is_known(addr));
     }
 
-    /// Publishes the conclusion from the replies, if all sentinels have replied or `decision_deadline` has passed.
-    fn decide(&mut self, decision_deadline: bool) {
+    /// Publishes the conclusion from the replies, if all sentinels have replied or the deadline has passed.
+    fn decide(&mut self, deadline_passed: bool) {
         let report: Vec<SentinelReport> = self
             .replies
             .values()
@@ -267,14 +267,14 @@ impl SentinelWatcher {
             })
             .collect();
         let all = self.have_all_replied();
-        let (current, refused) = (self.current_master.as_ref(), self.refused.as_ref());
-        match choose_master(&report, self.configured.len(), current, refused) {
+        let (current, found_replica) = (self.current_master.as_ref(), self.found_replica.as_ref());
+        match choose_master(&report, self.configured.len(), current, found_replica) {
             MasterChoice::Confirmed(master) => self.publish_master(master),
-            MasterChoice::Tentative(master) if all || decision_deadline => {
+            MasterChoice::Tentative(master) if all || deadline_passed => {
                 self.publish_master(master)
             }
             MasterChoice::Tentative(_) | MasterChoice::Unchanged => {
-                let is_settled = all || decision_deadline && self.is_rejected();
+                let is_settled = all || deadline_passed && self.is_rejected();
                 if is_settled && self.current_master.is_none() {
                     self.publish_error();
                 }
@@ -295,14 +295,14 @@ impl SentinelWatcher {
 
     fn publish_master(&mut self, master: NamedMaster) {
         let addr = master.addr.clone();
-        let again = self
+        let is_change = self
             .current_master
             .as_ref()
             .is_some_and(|old| old.addr != addr);
-        if again || self.current_master.is_none() {
-            let (name, addr, epoch) = (self.client.name.clone(), addr.clone(), master.epoch);
+        if is_change || self.current_master.is_none() {
+            let (name, addr, epoch) = (self.client.name.clone(), addr.clone(), master.config_epoch);
             self.client.settings.events.emit(Level::INFO, move || {
-                tracing::info!(target: "distlock::topology", name, master = %addr, epoch, again, "the sentinels name the master");
+                tracing::info!(target: "distlock::topology", name, master = %addr, epoch, again = is_change, "the sentinels name the master");
             });
         }
         // Published even if the address is unchanged: the server was promoted anew, after a time in which it was not the
@@ -313,7 +313,7 @@ impl SentinelWatcher {
             topology.last_error = None;
         });
         self.current_master = Some(master);
-        self.send_retry_tick();
+        self.send_retry_signal();
     }
 
     /// Publishes the error of a refresh in which no sentinel could name the master.

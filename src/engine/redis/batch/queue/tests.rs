@@ -20,9 +20,9 @@ fn acquire() -> Request {
         owner,
         entry: Entry::Fresh,
         lease: Duration::from_secs(1),
-        seen: None,
-        waits: None,
-        upgrade_from: None,
+        min_token: None,
+        waiter_ttl: None,
+        other_side: None,
         bypass_writers: false,
         permits: PermitRequest::ONE,
     })
@@ -43,9 +43,9 @@ fn busy() -> BatchQueue {
 /// Admits an acquire: returns whether another flusher is needed, and the receiver of the reply.
 fn admit_acquire(
     queue: &mut BatchQueue,
-    connection: Generation,
+    generation: Generation,
 ) -> (bool, oneshot::Receiver<BatchResult>) {
-    match queue.admit(acquire(), Some(connection), soon()) {
+    match queue.admit(acquire(), Some(generation), soon()) {
         Admission::Batched { reply, flusher, .. } => (flusher, reply),
         Admission::Single(_) => panic!("a call is under way"),
     }
@@ -70,7 +70,7 @@ fn first_call_is_sent_alone_and_the_next_are_batched() {
 }
 
 #[test]
-fn with_all_flushers_busy_the_first_to_return_takes_the_queue() {
+fn with_all_flushers_busy_the_first_to_return_drains_the_queue() {
     let mut queue = busy();
     for _ in 0..MAX_FLUSHERS {
         assert!(admit_acquire(&mut queue, OLD).0);
@@ -128,7 +128,10 @@ fn new_connection_does_not_wait_for_flushers_of_the_old_one() {
     }
     let _waits = admit_acquire(&mut queue, OLD);
     assert!(admit_acquire(&mut queue, NEW).0);
-    assert!(!queue.keep_flushing(OLD), "what waits is not its to take");
+    assert!(
+        !queue.keep_flushing(OLD),
+        "what waiter_ttl is not its to take"
+    );
     assert_eq!(
         queue.take_for(NEW, soon()).map(|items| items.len()),
         Some(2)
@@ -146,7 +149,7 @@ fn items_of_flushers_whose_runtime_ended_are_taken_over() {
     assert_eq!(queue.take_abandoned(OLD).len(), 1);
     assert!(
         admit_acquire(&mut queue, OLD).0,
-        "whoever comes then is seen to as well"
+        "whoever comes then is min_token to as well"
     );
 }
 

@@ -54,16 +54,18 @@ pub(in crate::engine::redis::diagnose) fn replicas(seen: &SentinelResults) -> Op
     let what = "replicas";
     let mut replies = seen.iter().filter_map(|(_, seen)| seen.as_ref().ok());
     let SentinelDetails {
-        in_reach, replicas, ..
+        following,
+        replicas,
+        ..
     } = *replies.next()?;
-    let found = format!("{in_reach} of {replicas} replicas follow the master");
-    Some(match (in_reach, replicas) {
+    let found = format!("{following} of {replicas} replicas follow the master");
+    Some(match (following, replicas) {
         (_, 0) => Diagnostic::warn(
             what,
             "none: if the master fails, no replica can be promoted",
             "run two replicas on separate machines",
         ),
-        (in_reach, replicas) if in_reach < replicas => {
+        (following, replicas) if following < replicas => {
             Diagnostic::warn(what, found, "check the replicas that do not follow")
         }
         _ => Diagnostic::ok(what, found),
@@ -95,7 +97,7 @@ mod tests {
     const GOOD: SentinelDetails = SentinelDetails {
         quorum: 2,
         sentinels: 3,
-        in_reach: 2,
+        following: 2,
         replicas: 2,
     };
 
@@ -162,7 +164,7 @@ mod tests {
             (Severity::Ok, "2 of 2 replicas follow the master")
         );
         let lost = SentinelDetails {
-            in_reach: 1,
+            following: 1,
             ..GOOD
         };
         let lost = replicas(&seen(&[Some(lost)])).expect("one answers");
@@ -171,7 +173,7 @@ mod tests {
             (Severity::Warn, "1 of 2 replicas follow the master")
         );
         let none = SentinelDetails {
-            in_reach: 0,
+            following: 0,
             replicas: 0,
             ..GOOD
         };

@@ -1,9 +1,10 @@
 -- Changes a semaphore's number of permits, once for each request.
 --
+-- Needs: format/number.lua (stored_number), number/dedup.lua (alter, recorded_outcome, text), format/alias.lua (alias_of)
 -- KEYS  1 number of available permits   2 this client's idempotency keys
 -- ARGV  1 number of the request   2 acked_below   3 TTL of the idempotency keys in ms   4 the semaphore's channel
 --       5 add (N, may be negative), drain, forget, once (N, if the number is missing) or set (N)   6 N
---       7 the other name with the same side keys, or ''
+--       7 the other name with the same auxiliary keys, or ''
 -- Returns  {TWIN, key}  the other name's key exists
 --          -4  undone, or below an earlier acked_below
 --          {the number before, the number after}, nil for a missing number

@@ -1,16 +1,18 @@
 -- Takes permits, all or none, or queues for them. Permits that were taken have no owner.
 --
+-- Needs: format/number.lua (stored_number), number/dedup.lua (check_recordable, discard_acked, record, recorded_outcome,
+--        text), format/alias.lua (alias_of), semaphore/queue.lua (clock, enqueue, first, leave)
 -- KEYS  1 number of available permits   2 this client's idempotency keys   3 the queue   4 expiry of each entry
 -- ARGV  1 number of the request   2 acked_below   3 TTL of the idempotency keys in ms   4 the semaphore's channel
 --       5 the waiter   6 number of permits   7 how long it stays queued without another request, in ms; 0 to not queue
---       8 the other name with the same side keys, or ''
+--       8 the other name with the same auxiliary keys, or ''
 -- Returns  {TWIN, key} the other name's key exists   -1 too few, or others are first   -3 taken
 --          -4 undone, or below an earlier acked_below
 local known = recorded_outcome(KEYS[2], ARGV[1])
 if known then
   return known
 end
-local there, wrong = stored_number(KEYS[1])
+local available, wrong = stored_number(KEYS[1])
 if wrong then
   return wrong
 end
@@ -20,16 +22,16 @@ if alias then
 end
 local now, wanted = clock(), tonumber(ARGV[6])
 local head = first(KEYS[3], KEYS[4], now)
-if there and there >= wanted and (not head or head == ARGV[5]) then
+if available and available >= wanted and (not head or head == ARGV[5]) then
   check_recordable(KEYS[2])
   discard_acked(KEYS[2], ARGV[2], ARGV[3])
   local was_queued = head and leave(KEYS[3], KEYS[4], ARGV[5])
   -- Every command that may be denied comes first: permits that were taken and cannot be returned would be lost for good.
-  there = redis.call('DECRBY', KEYS[1], wanted)
+  available = redis.call('DECRBY', KEYS[1], wanted)
   record(KEYS[2], ARGV[1], 'took:' .. ARGV[6])
-  if was_queued and there > 0 then
+  if was_queued and available > 0 then
     -- The next waiter may find enough permits for itself.
-    redis.call('PUBLISH', ARGV[4], text(there))
+    redis.call('PUBLISH', ARGV[4], text(available))
   end
   return -3
 end

@@ -1,11 +1,13 @@
 -- Acquires the fair lock, re-enters it, or queues for it.
 --
+-- Needs: format/alias.lua (alias_of), format/lock.lua (is_lock), format/queue.lua (foreign_queue), fair/queue.lua (clock,
+--        first, notify_waiter, position_of, refresh_expiry, repair)
 -- KEYS  1 the lock: hash of owner -> hold count
 --       2 the tombstones of this lock: zset of "<owner>#<attempt>"
 --       3 the queue: list of owners   4 when Redisson skips each waiter   5 expiry of each distlock waiter
 -- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more for a reentry   3 hold count after it   4 lease in ms
 --       5 how long the waiter stays queued without another request, in ms; 0 to not queue
---       6 the other name with the same side keys, or ''
+--       6 the other name with the same auxiliary keys, or ''
 -- Returns  -3 granted   -4 undone before it arrived   -5 no hold to re-enter
 --          {TWIN, key} the other name's key exists
 --          otherwise the holder's remaining ms, -1 if it has no expiry or others are first
@@ -39,15 +41,16 @@ local foreign = foreign_queue(KEYS[3], KEYS[4])
 if foreign then
   return foreign
 end
-local agree, marked = repair(KEYS[3], KEYS[4], KEYS[5], now, owner)
-local own, mark = redis.call('ZSCORE', KEYS[4], owner), marked and redis.call('ZSCORE', KEYS[5], owner)
+local agree, has_expiries = repair(KEYS[3], KEYS[4], KEYS[5], now, owner)
+local own, own_expiry = redis.call('ZSCORE', KEYS[4], owner), has_expiries and redis.call('ZSCORE', KEYS[5], owner)
 -- Whether the owner has an entry in the queue. Its score says so, unless a key was lost: then the list is searched, so that no
 -- owner is queued twice.
 local queued = own
-if ARGV[5] ~= '0' and (not agree or (mark and not own)) then
+if ARGV[5] ~= '0' and (not agree or (own_expiry and not own)) then
   queued = position_of(KEYS[3], owner)
-  -- The waiter is alive by its mark, but has neither score nor entry: Redisson has removed it while it was the first.
-  if not queued and not own and mark and tonumber(mark) > now then
+  -- The waiter is alive by its time in waiter_expiry, but has neither score nor entry: Redisson has removed it while it was
+  -- the first.
+  if not queued and not own and own_expiry and tonumber(own_expiry) > now then
     redis.call('LPUSH', KEYS[3], owner)
     queued = 0
   end
@@ -97,10 +100,10 @@ if ARGV[5] == '0' then
   return ttl == -2 and -1 or ttl
 end
 
--- The score is Redisson's own five minutes after the end of the hold and after the last entry's score. With less, Redisson's
--- arithmetic, which subtracts one waiter's time from all others', would skip waiters that are alive. After a distlock waiter
--- its score is enough, since a distlock waiter subtracts nothing. More would be added to all later waiters, and be waited for
--- if a Redisson waiter crashed.
+-- The score is five minutes, Redisson's own default, after the end of the hold, and five minutes after the score of the last
+-- entry. With less, Redisson would skip waiters that are alive: when one of its waiters leaves, it subtracts that waiter's five
+-- minutes from the scores of all later ones. Behind a distlock waiter the last score itself is enough, because distlock
+-- subtracts nothing; five minutes more would only make everyone wait longer if a Redisson waiter crashed.
 local score = now + math.max(ttl, 0) + 300000
 if not queued then
   local last = redis.call('LINDEX', KEYS[3], -1)

@@ -1,5 +1,6 @@
 -- Releases the fair lock, whichever owner holds it.
 --
+-- Needs: format/lock.lua (is_lock), fair/queue.lua (clock, notify)
 -- KEYS  1 the lock   2 the queue   3 when Redisson skips each waiter   4 expiry of each distlock waiter
 -- ARGV  1 its channel
 -- Returns  1 released   0 it was free

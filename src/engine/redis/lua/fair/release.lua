@@ -1,5 +1,6 @@
 -- Releases the fair lock, or lowers its hold count; an owner that does not hold it leaves the queue.
 --
+-- Needs: fair/queue.lua (clock, leave, notify)
 -- KEYS  1 the lock   2 the queue   3 when Redisson skips each waiter   4 expiry of each distlock waiter
 -- ARGV  1 owner   2 hold count afterwards, 0 for none   3 the lock's channel
 -- Returns  -1 not held   -2 held by another owner   -3 still held by this owner   0 released

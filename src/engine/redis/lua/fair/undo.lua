@@ -1,16 +1,17 @@
 -- Undoes an acquire of the fair lock whose outcome is unknown: a hold, or a queue entry.
 --
+-- Needs: fair/queue.lua (clock, leave, notify)
 -- KEYS  1 the lock   2 the tombstones: zset of "<owner>#<attempt>" by expiry in ms
 --       3 the queue   4 when Redisson skips each waiter   5 expiry of each distlock waiter
 -- ARGV  1 owner   2 attempt   3 hold count before the acquire   4 TTL of the tombstone in ms
 --       5 the lock's channel
 -- Returns  -3 lowered and still held   -6 nothing undone   0 released; each with a tombstone
 -- With a tombstone, the acquire is refused if it still arrives.
-local left, now = tonumber(ARGV[3]), clock()
+local remaining_count, now = tonumber(ARGV[3]), clock()
 -- A key of another type is no error here: the acquire was refused because of it, but it may still arrive later.
 local held = redis.pcall('HGET', KEYS[1], ARGV[1])
-local above = type(held) == 'string' and tonumber(held) > left
-local released = above and left == 0
+local above = type(held) == 'string' and tonumber(held) > remaining_count
+local released = above and remaining_count == 0
 if released then
   redis.call('HDEL', KEYS[1], ARGV[1])
   notify(KEYS[3], KEYS[4], KEYS[5], now, ARGV[5])

@@ -1,5 +1,6 @@
 -- Acquires the fenced lock, or re-enters it.
 --
+-- Needs: format/lock.lua (is_lock), fenced/token.lua (new_token)
 -- KEYS  1 the lock: hash of owner -> hold count
 --       2 the tombstones of this lock: zset of "<owner>#<attempt>"
 --       3 the last token

@@ -1,5 +1,6 @@
 -- Releases the fenced lock and, if no other client subscribes to it, acquires it for another owner of the same client.
 --
+-- Needs: fenced/token.lua (new_token)
 -- KEYS  1 the lock   2 the tombstones   3 the last token
 -- ARGV  1 the owner that releases it   2 the owner that acquires it   3 lease in ms   4 number of the client's own subscriptions
 --       5 the lock's channel   6 the greatest token the client has seen

@@ -1,7 +1,7 @@
--- Prelude of the scripts that may create the key of a kind with side keys, or reclaim its permits: the one other name with the
--- same side keys.
+-- Prelude of the scripts that may create the key of a kind with auxiliary keys, or reclaim its permits: the alias, which is the
+-- one other name with the same auxiliary keys. 'TWIN' is the word for it in the reply.
 --
--- Redisson derives the same side keys from `x` and from `{x}`, although their own keys differ: both names would share the
+-- Redisson derives the same auxiliary keys from `x` and from `{x}`, although their own keys differ: both names would share the
 -- queue, the readers' timeouts and the permits in use.
 --
 -- KEYS  those of the script that follows

@@ -3,6 +3,7 @@
 -- Redisson's lock is a hash of owner -> hold count. It has one owner; a few more are accepted. A read/write lock has another
 -- format (format/read_write.lua), and so has the group of a FasterMultiLock: both are locks of another kind here.
 --
+-- Needs: format/owner.lua (count_in, is_owner, sample)
 -- KEYS  those of the script that follows
 -- Returns  nothing: the script that follows runs next
 

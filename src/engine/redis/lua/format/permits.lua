@@ -15,9 +15,9 @@ end
 
 -- Returns whether a function of id and score is true for the eight lowest and the eight highest scores, which limit all others.
 -- The two lowest come first: a member may be of any length, and of another program's zset no more are read.
-local function all_sampled(out, is_right)
+local function all_sampled(in_use_key, is_right)
   for _, range in ipairs({{0, 1}, {2, 7}, {-8, -1}}) do
-    local some = redis.call('ZRANGE', out, range[1], range[2], 'WITHSCORES')
+    local some = redis.call('ZRANGE', in_use_key, range[1], range[2], 'WITHSCORES')
     for i = 1, #some, 2 do
       if not is_right(some[i], some[i + 1]) then
         return false
@@ -32,15 +32,15 @@ local function all_sampled(out, is_right)
 end
 
 -- Returns whether the zset holds permits, or is missing; a key of another type is an error.
-local function are_permits(out)
-  return all_sampled(out, is_permit)
+local function are_permits(in_use_key)
+  return all_sampled(in_use_key, is_permit)
 end
 
 -- Returns whether distlock has recorded the clients of all sampled permits: an id starts with four bytes of its client's id. If
 -- the number is missing, nothing else proves that these are permits. A `clients` key of another type belongs to another program
 -- and proves nothing.
-local function are_recorded(out, clients)
-  return all_sampled(out, function(id)
+local function are_recorded(in_use_key, clients)
+  return all_sampled(in_use_key, function(id)
     return redis.pcall('HEXISTS', clients, string.sub(id, 1, 4)) == 1
   end)
 end

@@ -4,6 +4,7 @@
 -- each may be skipped. The scores are not checked: Redisson subtracts one waiter's wait from all others', and that may be any
 -- number.
 --
+-- Needs: format/owner.lua (is_owner)
 -- KEYS  those of the script that follows
 -- Returns  nothing: the script that follows runs next
 

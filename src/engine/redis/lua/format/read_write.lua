@@ -3,6 +3,7 @@
 -- Redisson's read/write lock is a hash with the field `mode`, which is `read` or `write`, and an owner -> hold count for each
 -- reader and for the writer. Each hold of a reader has a key of its own, so that a reader's count is limited.
 --
+-- Needs: format/owner.lua (count_in, hold_count, is_owner, sample)
 -- KEYS  those of the script that follows
 -- Returns  nothing: the script that follows runs next
 local MOST_READS = 300

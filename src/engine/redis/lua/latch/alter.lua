@@ -1,5 +1,6 @@
 -- Changes a latch's count, once for each request.
 --
+-- Needs: format/number.lua (stored_number), number/dedup.lua (alter, recorded_outcome)
 -- KEYS  1 the count   2 this client's idempotency keys
 -- ARGV  1 number of the request   2 acked_below   3 TTL of the idempotency keys in ms   4 the latch's channel
 --       5 once (N, if there is no count), down (one less, and no count at zero) or forget   6 N

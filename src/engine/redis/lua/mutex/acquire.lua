@@ -1,5 +1,6 @@
 -- Acquires the plain lock, or re-enters it.
 --
+-- Needs: format/lock.lua (is_lock)
 -- KEYS  1 the lock: hash of owner -> hold count
 --       2 the tombstones of this lock: zset of "<owner>#<attempt>"
 -- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more for a reentry   3 hold count after it   4 lease in ms

@@ -1,5 +1,6 @@
 -- Releases the plain lock, whichever owner holds it.
 --
+-- Needs: format/lock.lua (is_lock)
 -- KEYS  1 the lock
 -- ARGV  1 its channel
 -- Returns  1 released   0 it was free

@@ -6,11 +6,11 @@
 -- Returns  -3 lowered and still held, with a tombstone   -6 nothing undone, with a tombstone
 --          otherwise released: the number of subscribers that were notified
 -- With a tombstone, the acquire is refused if it still arrives.
-local left = tonumber(ARGV[3])
+local remaining_count = tonumber(ARGV[3])
 -- A key of another type is no error here: the acquire was refused because of it, but it may still arrive later.
 local held = redis.pcall('HGET', KEYS[1], ARGV[1])
-local above = type(held) == 'string' and tonumber(held) > left
-if above and left == 0 then
+local above = type(held) == 'string' and tonumber(held) > remaining_count
+if above and remaining_count == 0 then
   -- A fresh acquire that was carried out cannot arrive again, so that it needs no tombstone.
   redis.call('HDEL', KEYS[1], ARGV[1])
   return redis.call('PUBLISH', ARGV[5], '0')

@@ -2,9 +2,10 @@
 -- twice.
 --
 -- dedup is private to distlock, one zset for each client. A member is "<request>:<outcome>", with the number of the request as
--- score; the member "below" has the least number that is not refused, less a half, as score. An outcome is the number before
+-- score. The member "below" has the score N - 0.5: requests below N are refused. An outcome is the number before
 -- and after the change, the number of permits that were taken, or that the request is undone.
 --
+-- Needs: format/number.lua (stored_number)
 -- KEYS  those of the script that follows
 -- Returns  nothing: the script that follows runs next
 local function text(value)
@@ -77,14 +78,14 @@ local function release_taken(key, dedup, request, channel)
     return nil
   end
   local kind = redis.call('TYPE', key)['ok']
-  local there = kind == 'string' and stored_number(key)
+  local number = kind == 'string' and stored_number(key)
   -- Removes nothing: a user without the right is stopped here, and a server short of memory allows the next write.
   redis.call('ZREM', dedup, '')
   check_recordable(dedup)
   -- A number that was deleted, or whose key has another type by now, is not created for that.
-  there = there and redis.call('INCRBY', key, math.min(count, 9007199254740991 - there))
+  number = number and redis.call('INCRBY', key, math.min(count, 9007199254740991 - number))
   redis.call('ZREM', dedup, request .. ':took:' .. text(count))
   record(dedup, request, 'undone')
-  return there and there > 0 and redis.call('PUBLISH', channel, text(there)) or 0
+  return number and number > 0 and redis.call('PUBLISH', channel, text(number)) or 0
 end
 

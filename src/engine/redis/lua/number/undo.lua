@@ -1,5 +1,6 @@
 -- Undoes a request whose outcome is unknown: returns what it took, and refuses the request if it still arrives.
 --
+-- Needs: number/dedup.lua (recorded_outcome, release_taken)
 -- KEYS  1 the number   2 this client's idempotency keys
 -- ARGV  1 number of the request   2 TTL of the idempotency keys in ms   3 the counter's channel
 -- Returns  -6 nothing returned: refused if it still arrives

@@ -1,5 +1,7 @@
 -- Releases the read/write lock, whichever owners hold it.
 --
+-- Needs: format/owner.lua (is_owner), format/read_write.lua (read_count), rw/holds.lua (is_part, mode_of, short_values,
+--        some_fields, timeout_key)
 -- KEYS  1 the lock
 -- ARGV  1 its channel   2 prefix of the readers' timeout keys
 -- Returns  1 released   0 it was free
@@ -23,7 +25,7 @@ for i, field in ipairs(fields) do
   end
   local owner, writes = is_owner(field)
   for number = 1, owner and not writes and #keys < 1000 and read_count(counts[i]) or 0 do
-    keys[#keys + 1] = key(ARGV[2], field, number)
+    keys[#keys + 1] = timeout_key(ARGV[2], field, number)
   end
 end
 -- The names of the other fields are checked, too: another program's data is never deleted.

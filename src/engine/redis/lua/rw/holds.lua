@@ -1,8 +1,9 @@
 -- Prelude of the scripts of the read/write lock: its holders, and the lease of each.
 --
--- lock is Redisson's hash of mode, readers and the writer, each with its hold count. base is the prefix of the keys whose TTLs
--- are the leases of a reader, one key for each hold; a writer's lease is the TTL of the hash. All times are in ms.
---
+-- lock is Redisson's hash of mode, readers and the writer, each with its hold count. reader_timeout_prefix is the prefix of
+-- the keys whose TTLs are the leases of a reader, one key for each hold; a writer's lease is the TTL of the hash. All times
+-- are in ms.
+-- Needs: format/owner.lua (hold_count, is_owner), format/read_write.lua (MOST_READS, read_count, read_write_mode)
 -- KEYS  those of the script that follows
 -- Returns  nothing: the script that follows runs next
 local function clock()
@@ -10,39 +11,39 @@ local function clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local function key(base, reader, number)
-  return base .. ':' .. reader .. ':rwlock_timeout:' .. number
+local function timeout_key(reader_timeout_prefix, reader, number)
+  return reader_timeout_prefix .. ':' .. reader .. ':rwlock_timeout:' .. number
 end
 
 -- Returns the remaining lease of a reader, 0 or less if it has expired, and the remaining TTL of each of its keys.
-local function left(base, reader, count)
+local function remaining_ttl(reader_timeout_prefix, reader, count)
   local longest, each = -2, {}
   for number = 1, math.min(tonumber(count) or 0, MOST_READS) do
-    each[number] = redis.call('PTTL', key(base, reader, number))
+    each[number] = redis.call('PTTL', timeout_key(reader_timeout_prefix, reader, number))
     longest = math.max(longest, each[number])
   end
   return longest, each
 end
 
--- Sets the lease of a reader with this hold count, if it is longer than the current one. `each` is the second result of left(),
--- so that no TTL is read twice.
-local function extend_reader(base, reader, count, lease, each)
+-- Sets the lease of a reader with this hold count, if it is longer than the current one. `each` is the second result of
+-- remaining_ttl(), so that no TTL is read twice.
+local function extend_reader(reader_timeout_prefix, reader, count, lease, each)
   for number = 1, math.min(tonumber(count) or 0, MOST_READS) do
-    local own = key(base, reader, number)
-    local there = each and each[number] or redis.call('PTTL', own)
-    if there == -2 then
+    local own = timeout_key(reader_timeout_prefix, reader, number)
+    local ttl = each and each[number] or redis.call('PTTL', own)
+    if ttl == -2 then
       redis.call('SET', own, '1', 'PX', lease)
-    elseif there < tonumber(lease) then
+    elseif ttl < tonumber(lease) then
       -- PEXPIRE, not SET, which a server short of memory would refuse.
       redis.call('PEXPIRE', own, lease)
     end
   end
 end
 
-local function forget(base, reader, from, to)
+local function delete_timeouts(reader_timeout_prefix, reader, from, to)
   local keys = {}
   for number = from, math.min(tonumber(to) or 0, MOST_READS) do
-    keys[#keys + 1] = key(base, reader, number)
+    keys[#keys + 1] = timeout_key(reader_timeout_prefix, reader, number)
   end
   if #keys > 0 then
     redis.call('DEL', unpack(keys))
@@ -52,10 +53,11 @@ end
 -- Extends the lease of the lock. It is written even if nothing changes: replica acknowledgements are waited for by the last
 -- write.
 local function extend_expiry(lock, lease)
-  local there = redis.call('PTTL', lock)
-  -- A lock whose expiry another program has removed gets a new one, but not from a probe (1 ms), which would end the hold.
-  if there ~= -1 or tonumber(lease) > 1 then
-    redis.call('PEXPIRE', lock, math.max(there, tonumber(lease)))
+  local ttl = redis.call('PTTL', lock)
+  -- A lock whose expiry another program has removed gets a new one, but not from a check of the lease, which asks for
+  -- 1 ms and would end the hold.
+  if ttl ~= -1 or tonumber(lease) > 1 then
+    redis.call('PEXPIRE', lock, math.max(ttl, tonumber(lease)))
   end
 end
 
@@ -91,9 +93,9 @@ end
 local budget = 600
 
 -- Removes crashed readers, and counts the others, up to `enough`. Returns the count, one of these readers, and the longest
--- remaining lease; the last two are nil if some readers were not examined. A call examines a limited number, and then counts at
--- least one more reader.
-local function readers(lock, base, enough)
+-- remaining lease. A call examines a limited number: if some readers were left out, the last two results are nil, and the count
+-- is one more than the readers that were found, since one of the others may be alive.
+local function readers(lock, reader_timeout_prefix, enough)
   local fields, all = some_fields(lock)
   for _, field in ipairs(fields) do
     -- The field belongs to another program: nothing is removed, and the lock counts as held by others.
@@ -121,9 +123,9 @@ local function readers(lock, base, enough)
       local times = field ~= 'mode' and not writes and read_count(counts[i])
       if times and times <= budget then
         budget = budget - times
-        local there = left(base, field, times)
-        if there > 0 then
-          count, longest, one = count + 1, math.max(longest, there), field
+        local ttl = remaining_ttl(reader_timeout_prefix, field, times)
+        if ttl > 0 then
+          count, longest, one = count + 1, math.max(longest, ttl), field
         else
           crashed[#crashed + 1] = field
         end

@@ -1,9 +1,10 @@
 -- Acquires the read/write lock for reading, or re-enters it.
 --
+-- Needs: format/alias.lua (alias_of), rw/holds.lua (clock, extend_expiry, extend_reader, mode_of, readers, remaining_ttl)
 -- KEYS  1 the lock   2 the tombstones: zset of "<owner>#<attempt>"   3 the waiting writers: zset by expiry in ms
 -- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more for a reentry   3 hold count after it   4 lease in ms
 --       5 prefix of the readers' timeout keys   6 the same caller's write owner, or ''   7 1 to bypass waiting writers
---       8 the other name with the same side keys, or ''
+--       8 the other name with the same auxiliary keys, or ''
 --       9 if given: granted only if that writer holds the lock
 -- Returns  -3 granted   -4 undone before it arrived   -5 no hold to re-enter
 --          {TWIN, key} the other name's key exists
@@ -17,8 +18,8 @@ if wrong then
   return wrong
 end
 local held = mode and redis.call('HGET', KEYS[1], owner)
-local there, each = left(ARGV[5], owner, held)
-if held and there > 0 then
+local own_ttl, each = remaining_ttl(ARGV[5], owner, held)
+if held and own_ttl > 0 then
   local count = math.max(tonumber(held), tonumber(ARGV[3]))
   -- A command that frees memory comes first, so that a server short of memory allows the others. No owner has the name ''.
   redis.call('HDEL', KEYS[1], '')

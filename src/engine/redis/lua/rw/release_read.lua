@@ -1,5 +1,6 @@
 -- Releases the read/write lock as a reader, or lowers the hold count.
 --
+-- Needs: rw/holds.lua (delete_timeouts, expire_with, extend_reader, mode_of, readers, remaining_ttl)
 -- KEYS  1 the lock
 -- ARGV  1 owner   2 hold count afterwards, 0 for none   3 the lock's channel   4 prefix of the readers' timeout keys
 -- Returns  -1 not held   -2 held by another owner   -3 still held by this owner
@@ -9,13 +10,13 @@ if wrong then
   return wrong
 end
 local held = redis.call('HGET', KEYS[1], ARGV[1])
-local there, each = left(ARGV[4], ARGV[1], held)
-if held and there > 0 and ARGV[2] ~= '0' then
+local own_ttl, each = remaining_ttl(ARGV[4], ARGV[1], held)
+if held and own_ttl > 0 and ARGV[2] ~= '0' then
   local count = tonumber(ARGV[2])
   if tonumber(held) > count then
     -- A command that frees memory comes first, so that a server short of memory allows the others.
-    forget(ARGV[4], ARGV[1], count + 1, held)
-    extend_reader(ARGV[4], ARGV[1], count, there, each)
+    delete_timeouts(ARGV[4], ARGV[1], count + 1, held)
+    extend_reader(ARGV[4], ARGV[1], count, own_ttl, each)
     redis.call('HDEL', KEYS[1], '')
     redis.call('HSET', KEYS[1], ARGV[1], count)
   end
@@ -23,9 +24,9 @@ if held and there > 0 and ARGV[2] ~= '0' then
 end
 if held then
   redis.call('HDEL', KEYS[1], ARGV[1])
-  forget(ARGV[4], ARGV[1], 1, held)
+  delete_timeouts(ARGV[4], ARGV[1], 1, held)
 end
-local expired = not held or there <= 0
+local expired = not held or own_ttl <= 0
 if held and redis.call('HGET', KEYS[1], 'mode') == 'read' then
   local count, _, longest = readers(KEYS[1], ARGV[4])
   if count == 0 then

@@ -1,6 +1,7 @@
 -- Releases the read/write lock as a writer, or lowers the hold count; an owner that does not hold it leaves the waiting
 -- writers.
 --
+-- Needs: rw/holds.lua (clock, expire_with, mode_of, readers)
 -- KEYS  1 the lock   2 the waiting writers
 -- ARGV  1 owner   2 hold count afterwards, 0 for none   3 the lock's channel   4 prefix of the readers' timeout keys
 -- Returns  -1 not held   -2 held by another owner   -3 still held by this owner

@@ -1,5 +1,6 @@
 -- Renews holds of writers. A lease never becomes shorter.
 --
+-- Needs: rw/holds.lua (extend_expiry)
 -- KEYS  the locks
 -- ARGV  for each lock: owner, lease in ms
 -- Returns, for each lock  1 renewed   -1 not held   -2 held by another owner   or the text of an error

@@ -1,5 +1,6 @@
 -- Undoes a writer's acquire whose outcome is unknown: a hold, or an entry of the waiting writers.
 --
+-- Needs: rw/holds.lua (clock, expire_with, readers)
 -- KEYS  1 the lock   2 the tombstones: zset of "<owner>#<attempt>" by expiry in ms   3 the waiting writers
 -- ARGV  1 owner   2 attempt   3 hold count before the acquire   4 TTL of the tombstone in ms
 --       5 the lock's channel   6 prefix of the readers' timeout keys

@@ -1,10 +1,11 @@
 -- Acquires the read/write lock for writing, re-enters it, or registers a waiting writer.
 --
+-- Needs: format/alias.lua (alias_of), rw/holds.lua (clock, extend_expiry, mode_of, readers)
 -- KEYS  1 the lock   2 the tombstones: zset of "<owner>#<attempt>"   3 the waiting writers: zset by expiry in ms
 -- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more for a reentry   3 hold count after it   4 lease in ms
 --       5 prefix of the readers' timeout keys   6 the same caller's read owner, or ''
 --       7 how long the writer stays registered without another request, in ms; 0 if it does not wait
---       8 the other name with the same side keys, or ''
+--       8 the other name with the same auxiliary keys, or ''
 --       9 if given: granted only if that reader holds the lock
 -- Returns  -3 granted   -4 undone before it arrived   -5 no hold to re-enter
 --          {TWIN, key} the other name's key exists

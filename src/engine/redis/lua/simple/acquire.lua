@@ -1,5 +1,6 @@
 -- Acquires the simple lock, or re-enters it.
 --
+-- Needs: format/simple.lua (simple_holder)
 -- KEYS  1 the lock: string, the owner
 --       2 the tombstones of this lock: zset of "<owner>#<attempt>"
 -- ARGV  1 owner   2 attempt: 1 for a fresh acquire, more for a reentry   3 lease in ms

@@ -1,5 +1,6 @@
 -- Releases the simple lock, whichever owner holds it.
 --
+-- Needs: format/owner.lua (is_owner)
 -- KEYS  1 the lock
 -- ARGV  1 its channel
 -- Returns  1 released   0 it was free

@@ -11,11 +11,12 @@ for i, key in ipairs(KEYS) do
   if type(holder) == 'table' then
     replies[i] = holder.err
   elseif holder == owner then
-    local left = redis.call('PTTL', key)
-    -- A lock whose expiry another program has removed gets a new one, but not from a probe (1 ms), which would end the hold.
-    if left ~= -1 or tonumber(lease) > 1 then
+    local remaining_ttl = redis.call('PTTL', key)
+    -- A lock whose expiry another program has removed gets a new one, but not from a check of the lease, which asks for
+    -- 1 ms and would end the hold.
+    if remaining_ttl ~= -1 or tonumber(lease) > 1 then
       -- Written even if it changes nothing: replica acknowledgements are waited for by the last write.
-      redis.call('PEXPIRE', key, math.max(left, tonumber(lease)))
+      redis.call('PEXPIRE', key, math.max(remaining_ttl, tonumber(lease)))
     end
     replies[i] = 1
   else

@@ -72,7 +72,7 @@ impl Process {
         self.hear_within(PATIENCE, word)
     }
 
-    /// Waits as [`hear`](Self::hear) does, with another limit for a worker that has much to do before.
+    /// Waits as [`expect_line`](Self::expect_line) does, with another limit for a worker that has much to do before.
     fn hear_within(&self, patience: Duration, word: &str) -> String {
         let line = self
             .lines

@@ -155,7 +155,7 @@ use tokio::time::Instant;
 use self::clock::Clock;
 use self::keyspace::Keyspace;
 use self::kinds::Kinds;
-use self::lane::{Lane, Outcome, Played};
+use self::lane::{Lane, Outcome, PlayedSequence};
 
 /// A transport to the server without a network: nothing takes time.
 #[derive(Debug)]

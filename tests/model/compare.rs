@@ -196,6 +196,13 @@ impl Coverage {
     /// Checks that these actions got every possible reply at least this often, and no impossible one. A missing reply would
     /// be a rule without a test.
     pub(crate) fn assert_everything_was_seen_of(&self, actions: &[&str], kinds: Kinds, least: u64) {
+        let gaps = self.gaps(actions, kinds, least);
+        assert!(gaps.is_empty(), "{gaps:#?}");
+    }
+
+    /// Returns the possible replies that were not seen this often, and the impossible ones that were.
+    pub(crate) fn gaps(&self, actions: &[&str], kinds: Kinds, least: u64) -> Vec<String> {
+        let mut gaps = Vec::new();
         let heard = |kind: &(&str, &str)| kind.1.ends_with("listened") && kind.1 != NOBODY;
         let possible = |kind: &(&str, &str)| match kinds {
             // A reply does not name the holders of other permits, and permits are not handed off.
@@ -236,12 +243,16 @@ impl Coverage {
                 continue;
             }
             let times = self.of(*kind);
-            assert!(times >= least, "{kind:?} was seen {times} times only");
+            if times < least {
+                gaps.push(format!("{kind:?} was seen {times} times only"));
+            }
         }
         for kind in self.0.keys() {
-            let could = POSSIBLE.contains(kind) && possible(kind);
-            assert!(could, "{kind:?} should be impossible");
+            if !POSSIBLE.contains(kind) || !possible(kind) {
+                gaps.push(format!("{kind:?} should be impossible"));
+            }
         }
+        gaps
     }
 }
 

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::normal::{is_owner, normal};
 use super::page::{Block, Typed, blocks, cron};
 use super::table::{Cue, TABLE};
-use crate::stage::{A_MOMENT, PATIENCE, TRIES, alone, code, is_alive, wait_until};
+use crate::stage::{A_MOMENT, TRIES, alone, code, is_alive, wait_until};
 use crate::support::RedisServer;
 use crate::terminal::Terminal;
 
@@ -47,7 +47,7 @@ pub(crate) struct Play {
     /// The variables of the page, and those of the block.
     exported: BTreeMap<String, String>,
     pub(crate) variables: BTreeMap<String, String>,
-    /// What this block has in the place of a text.
+    /// The texts that are replaced in this block, each with its replacement.
     replaced: Vec<(String, String)>,
     /// The pids and owners of this run, by those of the page.
     bound: BTreeMap<String, String>,
@@ -526,16 +526,16 @@ impl Play {
             .nth(1)
             .map_or_else(String::new, |url| format!(" --url {url}"));
         let label = format!("pid {} since", process.child.id());
-        let begun = Instant::now();
-        loop {
+        let mut held = Ok(());
+        wait_until("a lock is held with its label", || {
             let (_, listed) = self.start(&format!("distlock ls --json{url}")).end();
-            if listed.contains(&label) {
-                return Ok(());
+            let is_held = listed.contains(&label);
+            if !is_held {
+                held = process.is_running_or_fails();
             }
-            process.is_running_or_fails()?;
-            assert!(begun.elapsed() < PATIENCE, "{command}: {listed}");
-            std::thread::sleep(POLL);
-        }
+            is_held || held.is_err()
+        });
+        held
     }
 }
 
@@ -551,8 +551,14 @@ pub(crate) fn in_time<T>(mut step: impl FnMut() -> Result<T, Wrong>) -> T {
     step().unwrap_or_else(|wrong| panic!("{wrong}"))
 }
 
-/// The messages of a store that has not replied, and of one whose replicas have not.
-const LATE: [&str; 3] = ["no reply within", "not opened within", "of 2 replicas"];
+/// The messages of a store that has not replied, of one whose replicas have not, and of a watch that was stopped while the lease of the
+/// lock `deploy` ended.
+const LATE: [&str; 4] = [
+    "no reply within",
+    "not opened within",
+    "of 2 replicas",
+    "released  deploy",
+];
 
 /// A process, with its process group and its output. It ends when this is dropped.
 pub(crate) struct Process {
@@ -589,13 +595,10 @@ impl Process {
     /// Waits for its end; returns its exit code and its output.
     fn end(mut self) -> (i32, String) {
         let mut status = None;
-        let begun = Instant::now();
-        while status.is_none() {
+        wait_until("the process ends", || {
             status = self.child.try_wait().expect("it is our child");
-            let said = || self.said();
-            assert!(begun.elapsed() < PATIENCE, "no end: {}", said());
-            std::thread::sleep(POLL);
-        }
+            status.is_some()
+        });
         let status = status.expect("it has ended");
         (code(status), self.said())
     }

@@ -1,4 +1,4 @@
-//! What the test adds to the pages: the state that a block shows, and the blocks that no test can execute.
+//! The table of steps that the pages leave out: the state that a block shows is arranged, and the blocks that no test can execute are listed.
 
 use super::play::{Act, Play};
 use crate::stage::{object, wait_until};
@@ -12,7 +12,7 @@ pub(crate) struct Entry {
     pub(crate) cue: Cue,
 }
 
-/// What the test adds to a line.
+/// A step or a value that the test adds to a line.
 pub(crate) enum Cue {
     /// Arranges what the page shows.
     Before(Act),
